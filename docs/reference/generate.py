@@ -100,18 +100,22 @@ def kinds_page() -> str:
     ]
     group = click.Context(main_group, info_name="gearshift")
     for verb in verbs:
-        command = main_group.get_command(group, verb)
+        name, _, beside = verb.partition("_")  # `profile_from_records` is an option of `profile`
+        command = main_group.get_command(group, name)
         assert command is not None
         flags = {}
         for option in command.params:
             flags[getattr(option, "keyword", option.name)] = flags[option.name] = option.opts[0]
-        lacking = [kind.lacks.get(shape, {}).get(verb, {}) for kind, shape in columns]
+        lacking = [
+            kind.lacks.get("", {}).get(verb, {}) | kind.lacks.get(shape, {}).get(verb, {}) for kind, shape in columns
+        ]
         shown = dict.fromkeys(flags[name] for lacks in lacking for name in lacks if name in flags)
         rows = [
             (f"`{flag}`", *("no" if flag in {flags.get(name) for name in lacks} else "yes" for lacks in lacking))
             for flag in shown
         ]
-        parts += [f"## gearshift {verb}\n\n", table(("option", *heads), rows), "\n"]
+        title = f"{name} --{beside.replace('_', '-')}" if beside else name
+        parts += [f"## gearshift {title}\n\n", table(("option", *heads), rows), "\n"]
     return "".join(parts).rstrip("\n") + "\n"
 
 

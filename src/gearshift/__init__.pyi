@@ -37,17 +37,12 @@ from gearshift.verbs.explain import explain as explain
 from gearshift.verbs.init.write_project import init as init
 from gearshift.verbs.inspect import diff as diff
 from gearshift.verbs.inspect import inspect as inspect
-from gearshift.verbs.language.profile import language_profile_from_records as language_profile_from_records
-from gearshift.verbs.language.profile import profile_language as profile_language
-from gearshift.verbs.language.replay import replay_language as replay_language
-from gearshift.verbs.language.validate import validate_language as validate_language
 from gearshift.verbs.plan import largest_alone as largest_alone
 from gearshift.verbs.plan import plan as plan
 from gearshift.verbs.plan import plan_frontier as plan_frontier
 from gearshift.verbs.plan import what_if as what_if
 from gearshift.verbs.profile import profile as profile
 from gearshift.verbs.profile import profile_from_records as profile_from_records
-from gearshift.verbs.profile import profile_pipelines as profile_pipelines
 from gearshift.verbs.quick.serve import serve as serve
 from gearshift.verbs.records import records as records
 from gearshift.verbs.replay import replay as replay

@@ -21,8 +21,8 @@ from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.planning.operator import plan_request
 from gearshift.verbs.planning.sources import source_file, trace_file
 from gearshift.verbs.profile import profile as measure
+from gearshift.verbs.rows.validate import Validation, validate
 from gearshift.verbs.simulate import simulate
-from gearshift.verbs.validate import Validation, validate
 from gearshift.workload import Trace
 
 BASE_LOAD = 0.6
@@ -203,7 +203,7 @@ def _validated(name: str, plan: GearPlan, path: Path, trace: Trace, tell: Tell, 
     def replaying(done: int, total: int) -> None:
         tell(f"serving and replaying: {name}", share + 0.16 * done / total)
 
-    return validate(path, trace, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)
+    return validate(path, {"": trace}, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)[plan.name]
 
 
 def _profile(folder: Path, tell: Tell) -> Profile:
@@ -216,7 +216,9 @@ def _profile(folder: Path, tell: Tell) -> Profile:
     def profiling(what: str, share: float) -> None:
         tell(f"profiling: {what}", 0.05 + 0.35 * share)
 
-    return measure(folder / "gearshift.toml", out=folder / "profile", seed=SEED, progress=profiling)
+    found = measure(folder / "gearshift.toml", out=folder / "profile", seed=SEED, progress=profiling)
+    assert isinstance(found, Profile)
+    return found
 
 
 def _capacity_qps(profile: Profile, model: str) -> float:

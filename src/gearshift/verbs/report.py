@@ -12,7 +12,7 @@ from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Progress, plan_and_records, silent, trace_for, traces_for
 from gearshift.verbs.common.options import Option, ProfileOfPlan
 from gearshift.verbs.kinds.registry import kind_of_plan
-from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
+from gearshift.verbs.tokens.inputs import plan_and_language_profile, plans_language
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:

@@ -453,7 +453,7 @@ def test_serve_chooses_from_a_folder_and_says_where_it_cannot(place: Path) -> No
         (("plans", "--accuracy", 2), "accuracy is 2.0; give a number from 0 to 1"),
         (("plans", "--p95-ms", -5), "--p95-ms is -5; give a positive number of milliseconds"),
         (("plan.json", "--p95-ms", 5), "plan.json: is one plan, and an objective chooses from a folder of plans"),
-        (("plan.json", "--openai"), "plan.json: --openai is given, and the plan is not of language models"),
+        (("plan.json", "--openai"), "--openai is given, which plans of one operator do not have; leave it out: KServe"),
         (("nothing", "--p95-ms", 5), "nothing: no such file"),
         (("profile", "--p95-ms", 5), "profile: there is no plan (plan-*.json) in it, and no model"),
         (("profile",), "make plans with `gearshift plan --frontier`, or name models"),

@@ -173,12 +173,15 @@ def take_traces(
     only: str | None = None,
     answerable: Answerable = lambda traces: (traces, ()),
 ) -> dict[str, Trace]:
-    """As `take_trace`, for all pipelines of a plan, or those that are named for a URL.
+    """As `take_trace`, for all pipelines of a plan, or `only` one, or those that are named for a URL.
+
+    That of the only pipeline of a URL has no name.
 
     `answerable` leaves out requests that the plan's models cannot take; what it says is said.
     """
-    if plan is not None and len(plan.pipelines) == 1:
-        made = {plan.name: take_trace(say, plan, path, options)}
+    is_one = len(plan.pipelines) == 1 if plan is not None else not are_named(options["trace"])
+    if is_one:
+        made = {"" if plan is None else plan.name: take_trace(say, plan, path, options)}
     else:
         made = _take_traces(say, plan, path, options, only)
     kept, left_out = answerable(made)
@@ -191,6 +194,8 @@ def _take_traces(
     say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any], only: str | None
 ) -> dict[str, Trace]:
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
+    if only is not None and not are_named(given["trace"]):
+        given["trace"] = tuple(f"{only}={path}" for path in given["trace"])
     names = [each.partition("=")[0] for each in given["trace"]] if plan is None else list(plan.pipelines)
     traces, how = named_paths("--trace", given.pop("trace"), names), {"seed": options["seed"], **given}
     if plan is None:

@@ -15,7 +15,7 @@ from gearshift.demo.run import DemoResult, run_demo
 from gearshift.errors import require
 from gearshift.result import ServingResult
 from gearshift.support.numbers import digits
-from gearshift.verbs.validate import Validation
+from gearshift.verbs.rows.validate import Validation
 
 
 @click.command("demo")

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, read_tuples
+from gearshift.profiles.pipelines.of_plan import profile_of_plan
+from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, Profiles, read_tuples
 from gearshift.profiles.profile import PART_B, Profile
-from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_as_for
@@ -24,34 +24,11 @@ Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
 
 log = logging.getLogger(__name__)
+noted: Notice = log.warning
 
 
 def silent(what: str, share: float) -> None:
     """Report no progress."""
-
-
-def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | None) -> tuple[GearPlan, Profile]:
-    made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-    require(
-        len(made.pipelines) == 1,
-        f"the plan has pipelines {sorted(made.pipelines)}, and a plan of one is needed here",
-        remedy="plans of several are taken by `simulate`, `explain`, `report` and `diff`",
-    )
-    if isinstance(profile, Profile):
-        measured = profile
-    elif profile is not None:
-        measured = read_profile(Path(profile), remedy=NAME_IT)
-    elif isinstance(plan, GearPlan):
-        raise InvalidInput("a plan that was not read from a file needs its profile", remedy="give profile=")
-    else:
-        measured = read_profile(Path(plan).parent / made.profile.path, remedy=NAME_IT)
-    require(
-        measured.sha256 == made.profile.sha256,
-        "the plan was made from another profile",
-        where=str(plan) if not isinstance(plan, GearPlan) else "plan",
-        remedy="make the plan anew with `gearshift plan`, or name its profile",
-    )
-    return made, measured
 
 
 def plan_and_profiles(
@@ -61,22 +38,8 @@ def plan_and_profiles(
     made, given = plan if isinstance(plan, GearPlan) else read_plan(Path(plan)), profiles or {}
     unknown = sorted(given.keys() - made.profiles.keys())
     require(not unknown, f"the plan has no operators {unknown}", remedy=f"name some of {sorted(made.profiles)}")
-    measured = {}
-    for name, source in made.profiles.items():
-        place = given.get(name)
-        if place is None:
-            remedy = "give profiles="
-            require(
-                not isinstance(plan, GearPlan), "a plan that was not read from a file needs its profiles", remedy=remedy
-            )
-            place = Path(str(plan)).parent / source.path
-        measured[name] = place if isinstance(place, Profile) else read_profile(Path(place), remedy=NAME_IT)
-        require(
-            measured[name].sha256 == source.sha256,
-            f"the plan was made from another profile of operator {name!r}",
-            where=str(plan) if not isinstance(plan, GearPlan) else "plan",
-            remedy="make the plan anew with `gearshift plan`, or name its profile",
-        )
+    folder, where = (None, "plan") if isinstance(plan, GearPlan) else (Path(plan).parent, str(plan))
+    measured = {name: profile_of_plan(made, name, folder, given.get(name), where=where)[0] for name in made.profiles}
     return made, measured
 
 
@@ -115,24 +78,29 @@ def plan_and_records(
 def traces_of(
     plan: GearPlan,
     path: GearPlan | PathLike,
-    trace: Trace | PathLike | Mapping[str, Trace | PathLike] | None = None,
+    trace: Trace | PathLike | Mapping[str, Trace | PathLike | None] | None = None,
     *,
+    only: str | None = None,
     seed: int | None = None,
+    notice: Notice = noted,
 ) -> dict[str, Trace]:
-    """The trace of each pipeline; one without a name is that of the only pipeline."""
-    if trace is None or isinstance(trace, Mapping):
-        return traces_for(plan, path, trace, seed=seed)
-    require(len(plan.pipelines) == 1, "one trace is given", remedy="give a mapping by pipeline")
-    return traces_for(plan, path, {plan.name: trace}, seed=seed)
+    """The trace of each pipeline, or of `only` one; one without a name is that of the only pipeline."""
+    given = dict(trace) if isinstance(trace, Mapping) else {"": trace}
+    unnamed = given.pop("", None)
+    if unnamed is not None:
+        several = only is None and len(plan.pipelines) > 1
+        require(not several, "one trace is given", remedy="give a mapping by pipeline")
+        given[only or plan.name] = unnamed
+    return traces_for(plan, path, given, only=only, seed=seed, notice=notice)
 
 
 def traces_for(
     plan: GearPlan,
     path: GearPlan | PathLike,
-    traces: Mapping[str, Trace | PathLike] | None = None,
+    traces: Mapping[str, Trace | PathLike | None] | None = None,
     *,
     only: str | None = None,
-    notice: Notice = log.warning,
+    notice: Notice = noted,
     **given: Any,
 ) -> dict[str, Trace]:
     """The trace of each pipeline, or of `only` one, as `trace_for` reads that of the only one."""
@@ -151,7 +119,7 @@ def trace_for(
     path: GearPlan | PathLike,
     trace: Trace | PathLike | None = None,
     *,
-    notice: Notice = log.warning,
+    notice: Notice = noted,
     **given: Any,
 ) -> Trace:
     """Read the plan's own trace as it was read for the plan, except for options in `given`.
@@ -218,3 +186,24 @@ def workload_on(records: NDArray[np.int32], trace: Trace, *, seed: int | None = 
     if seed is None:
         seed = 0 if trace.reading is None else trace.reading.seed
     return replace(draw_workload(trace, records, seed=seed), deadline_ns=trace.deadline_ns)
+
+
+def pipeline_of(measured: Profiles, name: str | None) -> str:
+    """The pipeline of that name, or the only one; raises `InvalidInput` where it was not recorded."""
+    if name is None:
+        require(
+            len(measured.pipelines) == 1,
+            f"the profile has pipelines {sorted(measured.pipelines)}",
+            remedy="name one with --pipeline",
+        )
+        name = next(iter(measured.pipelines))
+    if name not in measured.pipelines:
+        raise InvalidInput(
+            f"the profile has no pipeline {name!r}", remedy=f"name one of {', '.join(sorted(measured.pipelines))}"
+        )
+    require(
+        name in measured.tuples,
+        f"pipeline {name!r} has no joint records, without which nobody knows how its operators err together",
+        remedy="profile it with samples of its requests, or write tuples.csv",
+    )
+    return name

@@ -13,6 +13,8 @@ from gearshift.workload import Trace
 Traces = Mapping[str, Trace]
 """By pipeline, on one clock."""
 
+PROFILE_FIRST = "profile and plan first: gearshift profile; gearshift plan profile --trace FILE"
+
 Given = Mapping[str, object]
 """Options by keyword; None, False and empty ones are not given."""
 
@@ -83,13 +85,16 @@ class Kind:
         return next(iter(self.shapes))
 
     def require_supported(self, verb: str, shape: str, given: Given, *, spelt: Callable[[str], str] = str) -> None:
-        """Raise `InvalidInput` for the first option that the kind lacks; `spelt` makes a flag of a keyword."""
+        """Raise `InvalidInput` for the first option that the kind lacks; `spelt` makes a flag of a keyword.
+
+        The shape of what is not measured yet is empty.
+        """
         lacking = self.lacks.get(shape, {}).get(verb, {})
         for keyword, value in given.items():
             if keyword in lacking and value not in (None, False, (), [], ""):
                 flag = spelt(keyword)
                 raise InvalidInput(
-                    f"{flag} is given, which {self.shapes[shape]} do not have",
+                    f"{flag} is given, which {self.shapes.get(shape, self.name)} do not have",
                     remedy=lacking[keyword] or f"leave {flag} out",
                 )
 
@@ -146,6 +151,25 @@ class Kind:
 
     def diff(self, a: GearPlan, b: GearPlan) -> Any:
         return self._absent("diff")
+
+    def profile(self, project: Path, **how: Any) -> Any:
+        """Measure a project; `how` is as of `gearshift.profile`."""
+        return self._absent("profile")
+
+    def profile_from_records(self, folder: Path, **how: Any) -> Any:
+        return self._absent("profile --from-records")
+
+    def require_light(self, project: Path) -> None:
+        """Raise `InvalidInput` where models cannot be measured in seconds and planned, to be served at once."""
+        require(False, f"has {self.name}", where=str(project), remedy=PROFILE_FIRST)
+
+    def replay(self, target: PathLike, traces: Mapping[str, Any], **how: Any) -> Any:
+        """Send traces to a plan or a URL: the figures by pipeline."""
+        return self._absent("replay")
+
+    def validate(self, plan: PathLike, traces: Mapping[str, Any], **how: Any) -> Any:
+        """Serve, replay and simulate a plan: by pipeline what has its errors, `broken(...)` and `as_json()`."""
+        return self._absent("validate")
 
     def _absent(self, verb: str) -> Any:
         require(False, f"{self.name} have no `{verb}`", remedy="see docs/design/kinds.md for what each kind has")

@@ -20,29 +20,25 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import (
-    Progress,
-    plan_and_profile,
-    plan_and_profiles,
-    plan_and_records,
-    silent,
-    workload_of,
-)
-from gearshift.verbs.kinds.kind import Apart, Inputs, Kind, Need, Traces
+from gearshift.verbs.common.inputs import Progress, plan_and_profiles, plan_and_records, silent, workload_of
+from gearshift.verbs.kinds.kind import PROFILE_FIRST, Apart, Inputs, Kind, Need, Traces
 from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, OF_TOKENS, TIMES
+from gearshift.verbs.rows.profile import has_several
 from gearshift.workload import merge_workloads
 
 if TYPE_CHECKING:
+    from gearshift.load_generator.replay_result import Replay
     from gearshift.planner.compare import Comparison
     from gearshift.planner.explain import Explanation
     from gearshift.planner.explain_together import TogetherExplanation
     from gearshift.policies.cores.demand import Scaling
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
+    from gearshift.verbs.rows.validate import Validation
 
 ONE, SEVERAL, GRAPH = "one operator", "several operators", "a graph"
 
-ALONE = "give its profile alone"
+GRAPH_ALONE = "give its profile alone"
 PROMISED = "accuracy", "confidence", "recall", "precision", "positive"
 GIVE_ONE = "give each operator one, as in --p95-ms NAME=100"
 OF_ONE = {
@@ -53,7 +49,14 @@ OF_ONE = {
 }
 """What plans of one operator alone have."""
 
-
+ALONE = "leave it out, or serve a plan of one pipeline"
+OPENAI = "leave it out: KServe's protocol is spoken, see docs/guides/clients.md"
+OF_ALL = {
+    "replay": {"objective": "give slo_s"},
+    "validate": {"url": ""},
+    "serve": {"openai": OPENAI},
+    "compare": dict.fromkeys(TIMES, "give --p95-ms") | {"pipeline": ""},
+}
 PLANNED_ALONE = "frontier", "fewest", "cores", "confidence", "median_s", "what_if"
 """Options of `plan` that are for one operator."""
 NOT_OF_GRAPHS = "frontier", "fewest", "cores", "median_s", "policy", "load", "budget_s", "scope"
@@ -78,16 +81,16 @@ class Rows(Kind):
         GRAPH: "plans of a pipeline of several nodes",
     }
     lacks: ClassVar = {
-        ONE: {
-            "plan": dict.fromkeys((*OF_TOKENS, *OF_SEVERAL, *OF_GRAPHS), ""),
-            "compare": dict.fromkeys(TIMES, "give --p95-ms") | {"pipeline": ""},
-        },
-        SEVERAL: OF_ONE
+        "": {"profile_from_records": {"certainty": "write certainty into the project file"}},
+        ONE: OF_ALL | {"plan": dict.fromkeys((*OF_TOKENS, *OF_SEVERAL, *OF_GRAPHS), "")},
+        SEVERAL: OF_ALL
+        | OF_ONE
         | {
             "plan": dict.fromkeys((*OF_TOKENS, *OF_GRAPHS, *PLANNED_ALONE), ""),
-            "compare": dict.fromkeys(TIMES, "give --p95-ms") | {"pipeline": ""},
+            "replay": OF_ALL["replay"] | dict.fromkeys(("network", "request_kb", "uplink", "log"), ALONE),
         },
-        GRAPH: OF_ONE
+        GRAPH: OF_ALL
+        | OF_ONE
         | {
             "plan": dict.fromkeys((*OF_TOKENS, *OF_SEVERAL, *NOT_OF_GRAPHS), ""),
             "compare": dict.fromkeys(TIMES, "give --p95-ms") | dict.fromkeys(("load", "budget_s", "scope"), ""),
@@ -145,7 +148,7 @@ class Rows(Kind):
         if shape == SEVERAL:
             from gearshift.verbs.planning.several import named_profiles
 
-            require(not any(map(holds_profiles, profiles)), "a pipeline is planned alone", remedy=ALONE)
+            require(not any(map(holds_profiles, profiles)), "a pipeline is planned alone", remedy=GRAPH_ALONE)
             return named_profiles(profiles)
         return read_profiles(profiles[0]) if shape == GRAPH else read_profile(profiles[0])
 
@@ -199,13 +202,11 @@ class Rows(Kind):
         joint: Mapping[str, JointRecords] | None = None,
         **_: Any,
     ) -> Inputs:
-        made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-        if not made.is_plain:
-            made, measured, recorded = plan_and_records(made if plan is made else plan, profiles, joint)
-            return Inputs(plan, made, RowRecords(measured, recorded))
-        given = profile if profile is not None else next(iter((profiles or {}).values()), None)
-        made, only = plan_and_profile(plan, given)
-        return Inputs(plan, made, RowRecords({made.pipeline.nodes[made.pipeline.output].operator: only}, {}))
+        if profile is not None:
+            named = (plan if isinstance(plan, GearPlan) else read_plan(Path(plan))).profiles
+            profiles = dict.fromkeys(named, profile)
+        made, measured, recorded = plan_and_records(plan, profiles, joint)
+        return Inputs(plan, made, RowRecords(measured, recorded))
 
     def simulate(
         self,
@@ -266,6 +267,35 @@ class Rows(Kind):
             parts = [part_of(plan, [name]) for plan in (a, b) if name in plan.pipelines]
             found[name] = _diff(*parts) if len(parts) == 2 else "a" if name in a.pipelines else "b"
         return found
+
+    def profile(self, project: Path, **how: Any) -> Profile | Profiles:
+        from gearshift.verbs.rows.profile import profile
+
+        return profile(project, **how)
+
+    def profile_from_records(self, folder: Path, **how: Any) -> Profile:
+        from gearshift.verbs.rows.profile import profile_from_records
+
+        return profile_from_records(folder, **how)
+
+    def require_light(self, project: Path) -> None:
+        require(
+            not has_several(project), "has several operators, or pipelines", where=str(project), remedy=PROFILE_FIRST
+        )
+
+    def replay(
+        self, target: PathLike, traces: Mapping[str, Any], *, objective: None = None, **how: Any
+    ) -> "dict[str, Replay]":
+        from gearshift.verbs.rows.replay import replay
+
+        return replay(target, traces, **how)
+
+    def validate(
+        self, plan: PathLike, traces: Mapping[str, Any], *, url: None = None, **how: Any
+    ) -> "dict[str, Validation]":
+        from gearshift.verbs.rows.validate import validate
+
+        return validate(plan, traces, **how)
 
 
 def _diff(a: GearPlan, b: GearPlan) -> PlanDiff:

@@ -1,6 +1,6 @@
 """Language models behind engines, which take and make tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,23 +17,31 @@ from gearshift.profiles.engines.store import is_language_profile, read_language_
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Progress, silent
 from gearshift.verbs.kinds.kind import Apart, Inputs, Kind, Need, Traces
-from gearshift.verbs.language.inputs import language_profile, language_workload, plan_and_language_profile
 from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, TIMES
+from gearshift.verbs.tokens.inputs import language_profile, language_workload, plan_and_language_profile
 
 if TYPE_CHECKING:
+    from gearshift.load_generator.language.stream_log import StreamReplay
     from gearshift.planner.language.compared.compare import LanguageComparison
     from gearshift.planner.language.compared.explain import LanguageExplanation
     from gearshift.simulator.engines.language_simulation import LanguageSimulation
+    from gearshift.verbs.tokens.validate import LanguageValidation
 
 CHATS = "language models"
 ALONE = "give its profile alone"
 TIME_FLAGS = "--ttft-p95-ms, --per-token-p95-ms, --total-p95-ms"
+OF_LOAD = "processes", "connections", "largest_lateness_s"
+OF_SENDING = *OF_LOAD, "binary", "priority", "ca_file", "deadline_s"
 
 
 class Tokens(Kind):
     name = "language models"
     shapes: ClassVar = {CHATS: "plans of language models"}
     lacks: ClassVar = {
+        "": {
+            "profile": dict.fromkeys(("cores", "core_share"), ""),
+            "profile_from_records": {"raw_run_times": ""},
+        },
         CHATS: {
             "plan": {
                 **dict.fromkeys((*OF_SEVERAL, *OF_GRAPHS, "median_s", "policy"), ""),
@@ -51,6 +59,10 @@ class Tokens(Kind):
                 "latencies_s": "give ttft_s, per_token_s or total_s",
                 **dict.fromkeys(("percentile", "accuracies", "grid_csv", "pipeline", "policy", "load", "max_qps"), ""),
             },
+            "replay": dict.fromkeys(
+                (*OF_SENDING, "deadline_ms", "network", "request_kb", "uplink", "log", "slo_s", "devices"), ""
+            ),
+            "validate": dict.fromkeys((*OF_SENDING, "server_cores", "generator_cores"), ""),
             "explain": dict.fromkeys(("devices_too", "profiles", "joint"), ""),
             "simulate": dict.fromkeys(
                 (
@@ -59,7 +71,7 @@ class Tokens(Kind):
                 ),
                 "",
             ),
-        }
+        },
     }
 
     needs: ClassVar = {
@@ -190,3 +202,23 @@ class Tokens(Kind):
         for plan in (a, b):
             require_language_plan(plan)
         return diff(a, b)
+
+    def profile(self, project: Path, **how: Any) -> LanguageProfile:
+        from gearshift.verbs.tokens.profile import profile
+
+        return profile(project, **how)
+
+    def profile_from_records(self, folder: Path, **how: Any) -> LanguageProfile:
+        from gearshift.verbs.tokens.profile import profile_from_records
+
+        return profile_from_records(folder, **how)
+
+    def replay(self, target: PathLike, traces: Mapping[str, Any], **how: Any) -> "dict[str, StreamReplay]":
+        from gearshift.verbs.tokens.replay import replay
+
+        return replay(target, traces, **how)
+
+    def validate(self, plan: PathLike, traces: Mapping[str, Any], **how: Any) -> "dict[str, LanguageValidation]":
+        from gearshift.verbs.tokens.validate import validate
+
+        return validate(plan, traces, **how)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
@@ -16,7 +16,7 @@ from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.common.inputs import Progress
+from gearshift.verbs.common.inputs import Progress, pipeline_of
 from gearshift.verbs.planning.hardware import hardware_of
 from gearshift.verbs.planning.sources import profile_sources, trace_file
 from gearshift.workload import Trace
@@ -153,24 +153,3 @@ def pipeline_request(
         trace_source=trace_source or trace_file(trace, out, arrivals),
         **{key: value for key, value in asked.items() if value is not None},
     )
-
-
-def pipeline_of(measured: Profiles, name: str | None) -> str:
-    """The pipeline of that name, or the only one; raises `InvalidInput` where it was not recorded."""
-    if name is None:
-        require(
-            len(measured.pipelines) == 1,
-            f"the profile has pipelines {sorted(measured.pipelines)}",
-            remedy="name one with --pipeline",
-        )
-        name = next(iter(measured.pipelines))
-    if name not in measured.pipelines:
-        raise InvalidInput(
-            f"the profile has no pipeline {name!r}", remedy=f"name one of {', '.join(sorted(measured.pipelines))}"
-        )
-    require(
-        name in measured.tuples,
-        f"pipeline {name!r} has no joint records, without which nobody knows how its operators err together",
-        remedy="profile it with samples of its requests, or write tuples.csv",
-    )
-    return name

@@ -13,10 +13,10 @@ from gearshift.profiles.engines.contexts import answerable
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.language.inputs import language_profile
 from gearshift.verbs.planning.hardware import language_hardware
 from gearshift.verbs.planning.options import TIMES
 from gearshift.verbs.planning.sources import source_file, trace_file
+from gearshift.verbs.tokens.inputs import language_profile
 from gearshift.workload import Trace
 
 MOST_DEVICES = 16

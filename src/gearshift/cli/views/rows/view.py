@@ -60,3 +60,18 @@ class RowsView(View):
         from gearshift.cli.views.rows import inspect
 
         inspect.show(output, found)
+
+    def profiled(self, output: Output, made: Any, out: Path) -> None:
+        from gearshift.cli.views.rows import profile
+
+        profile.show(output, made, out)
+
+    def replayed(self, output: Output, run: Any, target: str) -> None:
+        from gearshift.cli.views.rows import replay
+
+        replay.show(output, run, target)
+
+    def validated(self, output: Output, run: Any) -> None:
+        from gearshift.cli.views.rows import replay
+
+        replay.show_validation(output, run)

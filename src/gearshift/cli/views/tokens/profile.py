@@ -39,7 +39,8 @@ def facts(made: LanguageProfile, out: Path) -> dict[str, object]:
     }
 
 
-def show(output: Output, made: LanguageProfile) -> None:
+def show(output: Output, made: LanguageProfile, out: Path) -> None:
+    output.json(facts(made, out))
     output.show(engines_table(made))
     found = rankings(made)
     if found:

@@ -1,56 +1,25 @@
-"""`gearshift replay` and `gearshift validate` of language models."""
+"""What was measured of language models, and how it was predicted: tables and sentences."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gearshift.cli.common.output import EXIT_NOT_VALID, EXIT_NOT_WITHIN, Output
-from gearshift.cli.common.tables import milliseconds, percent, signed_percent
+from gearshift.cli.common.output import EXIT_NOT_VALID, Output
+from gearshift.cli.common.tables import milliseconds, signed_percent
 from gearshift.cli.views.tokens.tables import language_results
-from gearshift.errors import require
-from gearshift.profiles.engines.engine_tables import engine_tables
-from gearshift.profiles.engines.store import read_language_profile
-from gearshift.verbs.language.inputs import plan_and_language_profile
-from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.load_generator.language.stream_log import StreamReplay
-    from gearshift.verbs.language.validate import LanguageValidation
+    from gearshift.verbs.tokens.validate import LanguageValidation
 
 LITTLE = 0.05
 """A change of engines that is told."""
 
 
-def replay_of_language(
-    output: Output, url: str, trace: Trace, profile: Path, refused: Mapping[str, object], options: Mapping[str, Any]
-) -> None:
-    """Replay and print; `options` are those of `replay`, `refused` flags that do not go with language models."""
-    from gearshift.verbs.language.replay import replay_language, trace_to_send
-
-    _refuse(refused)
-    require(
-        url.startswith(("http://", "https://")),
-        f"{url} is no URL",
-        remedy="serve the plan, and name the server's URL up to /v1; or compare both with `gearshift validate`",
-    )
-    measured = read_language_profile(profile)
-    for told in trace_to_send(trace, measured.engines, own_prompts=options["project"] is not None)[1]:
-        output.say(told)
-    with output.progress() as tell:
-        run = replay_language(
-            url,
-            trace,
-            measured,
-            project=options["project"],
-            model=options["model"],
-            key=options["api_key"],
-            longest_s=options["longest_s"],
-            seed=options["seed"],
-            progress=lambda done, total: tell("replaying", done / total),
-        )
-    output.json(run)
-    output.show(language_results(f"Measured at {url}", [("replay", run.result)]))
-    tell_replay(output, run)
+def show(output: Output, run: "StreamReplay | dict[str, StreamReplay]", url: str) -> None:
+    runs = run if isinstance(run, dict) else {"replay": run}
+    output.json({"pipelines": run} if isinstance(run, dict) else run)
+    output.show(language_results(f"Measured at {url}", [(name, one.result) for name, one in runs.items()]))
+    for one in runs.values():
+        tell_replay(output, one)
 
 
 def tell_replay(output: Output, run: "StreamReplay") -> None:
@@ -65,42 +34,6 @@ def tell_replay(output: Output, run: "StreamReplay") -> None:
     if not run.valid:
         output.say("not valid: the generator sent many requests late; send from a machine with more to spare")
         raise SystemExit(EXIT_NOT_VALID)
-
-
-def validate_of_language(
-    output: Output,
-    plan: Path,
-    trace: Trace,
-    bounds: Mapping[str, float | None],
-    options: Mapping[str, Any],
-) -> None:
-    """Validate and print; `bounds` are on the errors of p95 TTFT and of shares."""
-    from gearshift.verbs.language.replay import trace_to_send
-    from gearshift.verbs.language.validate import validate_language
-
-    require(options["backend"] != "ray", "language models run in engines", remedy="leave out --backend ray")
-    emulated = options["backend"] == "emulated"
-    engines = engine_tables(*plan_and_language_profile(plan, options["profile"])).engines
-    for told in trace_to_send(trace, engines, own_prompts=not emulated)[1]:
-        output.say(told)
-    with output.progress() as tell:
-        run = validate_language(
-            plan,
-            trace,
-            profile=options["profile"],
-            project=options["project"],
-            emulated=emulated,
-            longest_s=options["longest_s"],
-            seed=options["seed"],
-            progress=lambda done, total: tell("serving and replaying", done / total),
-        )
-    output.json(run)
-    show_validation(output, run)
-    broken = broken_bounds(run, bounds)
-    for sentence in broken:
-        output.say(f"not within: {sentence}")
-    if broken:
-        raise SystemExit(EXIT_NOT_WITHIN)
 
 
 def show_validation(output: Output, run: "LanguageValidation") -> None:
@@ -128,17 +61,3 @@ def drift_in_words(before: float, after: float) -> list[str]:
             "has their devices now, validate without it"
         )
     return told
-
-
-def broken_bounds(run: "LanguageValidation", bounds: Mapping[str, float | None]) -> list[str]:
-    within, points = bounds["within"], bounds["within_points"]
-    broken = []
-    if within is not None and abs(run.errors["ttft_p95"]) > within:
-        broken.append(f"p95 of the time to the first token is off by {signed_percent(run.errors['ttft_p95'])}")
-    far = [name for name in ("quality", "share_late") if points is not None and abs(run.errors[name]) > points]
-    return [*broken, *(f"{name.replace('_', ' ')} is off by {percent(run.errors[name])}" for name in far)]
-
-
-def _refuse(given: Mapping[str, object]) -> None:
-    for flag, value in given.items():
-        require(not value, f"{flag} is given, and the profile is of language models", remedy="leave it out")

@@ -55,3 +55,18 @@ class TokensView(View):
         from gearshift.cli.views.tokens import inspect
 
         inspect.show(output, found, path)
+
+    def profiled(self, output: Output, made: Any, out: Path) -> None:
+        from gearshift.cli.views.tokens import profile
+
+        profile.show(output, made, out)
+
+    def replayed(self, output: Output, run: Any, target: str) -> None:
+        from gearshift.cli.views.tokens import replay
+
+        replay.show(output, run, target)
+
+    def validated(self, output: Output, run: Any) -> None:
+        from gearshift.cli.views.tokens import replay
+
+        replay.show_validation(output, run)

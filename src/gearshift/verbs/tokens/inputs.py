@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload, draw_language_workload
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.served import is_language_plan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import is_language_profile, read_language_profile
+from gearshift.profiles.pipelines.of_plan import profile_of_plan
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT
 from gearshift.support.files import PathLike
@@ -40,18 +41,9 @@ def language_profile(profile: object, *, remedy: str = NAME_IT) -> LanguageProfi
 def plan_and_language_profile(plan: GearPlan | PathLike, profile: Any = None) -> tuple[GearPlan, LanguageProfile]:
     """The plan, and its profile: as given, or read from the path that the plan names."""
     made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-    if profile is None:
-        if isinstance(plan, GearPlan):
-            raise InvalidInput("a plan that was not read from a file needs its profile", remedy="give profile=")
-        profile = Path(plan).parent / made.profile.path
-    measured = language_profile(profile)
-    require(
-        measured.sha256 == made.profile.sha256,
-        "the plan was made from another profile",
-        where="plan" if isinstance(plan, GearPlan) else str(plan),
-        remedy="make the plan anew with `gearshift plan`, or name its profile",
-    )
-    return made, measured
+    folder, where = (None, "plan") if isinstance(plan, GearPlan) else (Path(plan).parent, str(plan))
+    (operator,) = made.profiles
+    return made, profile_of_plan(made, operator, folder, profile, read=read_language_profile, where=where)[0]
 
 
 def language_workload(profile: LanguageProfile, trace: Trace, *, seed: int | None = None) -> LanguageWorkload:

@@ -13,7 +13,7 @@ import numpy as np
 from gearshift.clock import NS_PER_S
 from gearshift.errors import GearshiftError, require
 from gearshift.language_workload import LanguageWorkload, number_of_id
-from gearshift.load_generator.language.open_loop import Outgoing, Sent, send_all
+from gearshift.load_generator.language.open_loop import Outgoing, send_all
 from gearshift.load_generator.language.stream_log import StreamedRequest, StreamReplay, figures_of
 from gearshift.measuring.engines.judging import judge_of, quality_of
 from gearshift.models.config import project_file
@@ -24,8 +24,9 @@ from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.prompts import Prompt, read_prompts
 from gearshift.support.files import PathLike
-from gearshift.traces.read import read_trace
-from gearshift.verbs.language.inputs import language_profile, language_workload
+from gearshift.verbs.common.inputs import Notice, noted, trace_for
+from gearshift.verbs.common.sending import Sent, Traces
+from gearshift.verbs.tokens.inputs import language_profile, language_workload
 from gearshift.workload import Trace
 
 LONGEST_S = 600.0
@@ -51,40 +52,69 @@ class Asking(NamedTuple):
     most_tokens: int = 1
 
 
-def replay_language(
-    url: str,
-    trace: Trace | PathLike,
-    profile: LanguageProfile | PathLike,
+class Asked(NamedTuple):
+    """Where requests are sent, and how."""
+
+    url: str
+    asking: Asking
+    key: str | None = None
+    longest_s: float = LONGEST_S
+
+    def send(self, requests: Sequence[Outgoing], progress: Sent | None = None) -> list[StreamedRequest]:
+        """Send all at their times. A judge is tried before on one more answer to the first; raises its error."""
+        judge = self.asking.judge
+        if judge is not None and requests and (one := self.alone(requests[0])).answered:
+            judge(one.record, one.text)
+        return send_all(self.url, requests, key=self.key, longest_s=self.longest_s, progress=progress)
+
+    def judge(self, log: Sequence[StreamedRequest]) -> None:
+        """Judge the answers; where the judge fails, what was measured is kept, and the recorded quality counts."""
+        judge = self.asking.judge
+        for one in log:
+            if judge is not None and one.answered:
+                try:
+                    one.quality = judge(one.record, one.text)
+                except GearshiftError as error:
+                    one.quality, one.unjudged = math.nan, str(error)
+
+    def alone(self, request: Outgoing) -> StreamedRequest:
+        now = msgspec.structs.replace(request, due_s=0.0)
+        return send_all(self.url, [now], key=self.key, longest_s=self.longest_s)[0]
+
+
+def replay(
+    target: PathLike,
+    traces: Traces,
     *,
+    profile: LanguageProfile | PathLike | None = None,
     project: PathLike | None = None,
     model: str | None = None,
     objective: Objective | None = None,
-    key: str | None = None,
+    api_key: str | None = None,
     longest_s: float = LONGEST_S,
     seed: int | None = None,
     progress: Sent | None = None,
-) -> StreamReplay:
-    """Send the trace to the OpenAI-compatible server at `url` (up to `/v1`), in an open loop.
-
-    Prompts and the judge are those of `project`, asked as they were profiled; tokens of the trace
-    then do not count. Without it prompts name their record, as emulated engines read it, and
-    quality is that recorded of the model that the server names; where the trace has tokens, prompts
-    are filled to their length, and answers are as long as there (`ignore_eos`); those longer than
-    every context of the profile are not sent, but counted in `left_out`. `model` is the name
-    at the server, by default the profile's operator. The first prompt is asked once more, before the
-    others, for an answer to try the judge on. Raises `NoAnswer` where no server answers, and what the
-    judge raises at that answer; later it counts as a problem, and quality is that recorded.
-    """
-    measured = language_profile(profile)
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    notice: Notice = noted,
+    **_: Any,
+) -> dict[str, StreamReplay]:
+    """As `gearshift.replay`, for the only pipeline."""
+    url = str(target).rstrip("/")
+    require(
+        url.startswith(("http://", "https://")),
+        f"{url} is no URL",
+        remedy="serve the plan, and name the server's URL up to /v1; or compare both with `gearshift validate`",
+    )
+    require(len(traces) == 1, f"{len(traces)} traces are given, and language models take one", remedy="give one")
+    ((name, trace),) = traces.items()
+    measured = language_profile("profile" if profile is None else profile)
+    arrivals = trace_for(None, url, trace, seed=seed, notice=notice)
     asking = Asking() if project is None else asking_of(Path(project), measured)
-    workload = workload_to_send(measured, arrivals, asking, measured.engines, seed=seed)
-    sent = outgoing(workload, asking, model or measured.operator)
-    require_judge(url.rstrip("/"), sent, asking, key=key, longest_s=longest_s)
-    log = send_all(url.rstrip("/"), sent, key=key, longest_s=longest_s, progress=progress)
-    judged(log, asking)
+    workload = workload_to_send(measured, arrivals, asking, measured.engines, seed=seed, notice=notice)
+    asked = Asked(url, asking, api_key, longest_s)
+    log = asked.send(outgoing(workload, asking, model or measured.operator), progress)
+    asked.judge(log)
     run = figures_of(log, measured, objective or Objective(metric="ttft"), duration_s=workload.duration_s)
-    return msgspec.structs.replace(run, left_out=len(arrivals) - len(workload))
+    return {name: msgspec.structs.replace(run, left_out=len(arrivals) - len(workload))}
 
 
 def asking_of(project: Path, profile: LanguageProfile) -> Asking:
@@ -154,33 +184,18 @@ def workload_to_send(
     engines: Sequence[EngineProfile],
     *,
     seed: int | None = None,
+    notice: Notice = noted,
 ) -> LanguageWorkload:
     """The requests of `trace_to_send`, which are those to be simulated; split by the ids that are sent."""
-    sent, _ = trace_to_send(trace, engines, own_prompts=asking.prompts is not None)
+    sent, not_as_there = trace_to_send(trace, engines, own_prompts=asking.prompts is not None)
+    for sentence in not_as_there:
+        notice(sentence)
     drawn = language_workload(profile, sent, seed=seed)
     return replace(drawn, by_id=np.array([number_of_id(id_of(i)) for i in range(len(drawn))]))
 
 
 def id_of(request: int) -> str:
     return f"replayed-{request}"
-
-
-def judged(log: list[StreamedRequest], asking: Asking) -> None:
-    """Judge the answers; where the judge fails, what was measured is kept, and the recorded quality counts."""
-    for one in log:
-        if asking.judge is not None and one.answered:
-            try:
-                one.quality = asking.judge(one.record, one.text)
-            except GearshiftError as error:
-                one.quality, one.unjudged = math.nan, str(error)
-
-
-def require_judge(url: str, sent: list[Outgoing], asking: Asking, *, key: str | None, longest_s: float) -> None:
-    """Have the judge, where there is one, judge one answer before all are asked for; raises its error."""
-    if asking.judge is not None and sent:
-        (one,) = send_all(url, [msgspec.structs.replace(sent[0], due_s=0.0)], key=key, longest_s=longest_s)
-        if one.answered:
-            asking.judge(one.record, one.text)
 
 
 def outgoing(workload: LanguageWorkload, asking: Asking, model: str) -> list[Outgoing]:

@@ -8,7 +8,8 @@ from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.engine_profile import Sharing
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.verbs.language.validate import doubts_about_turns, validate_language
+from gearshift.verbs.tokens.validate import doubts_about_turns
+from gearshift.verbs.validate import validate
 from tests.language_task import language_gear, language_plan, random_answers, small_engine
 from tests.two_language_models import ALONE, language_profile, write_language_plan
 
@@ -31,4 +32,4 @@ def test_engines_that_are_simulated_otherwise_than_emulated_are_told() -> None:
 def test_a_trace_may_be_named_by_its_path(tmp_path: Path) -> None:
     write_language_plan(tmp_path, [ALONE], profile=language_profile())
     with pytest.raises(InvalidInput, match=r"trace.csv: no such file; check the path of the trace"):
-        validate_language(tmp_path / "plan.json", tmp_path / "trace.csv", url="http://127.0.0.1:9/v1", emulated=True)
+        validate(tmp_path / "plan.json", tmp_path / "trace.csv", url="http://127.0.0.1:9/v1", backend="emulated")

@@ -1,26 +1,20 @@
 """Serve a plan of language models, send a trace, simulate the same, and compare what is measured with it."""
 
 import math
-import re
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import UNSET
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import InvalidInput, NotReady, require
+from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload
-from gearshift.load_generator.language.open_loop import Outgoing, Sent, send_all
+from gearshift.load_generator.language.open_loop import Outgoing
 from gearshift.load_generator.language.stream_log import StreamReplay, figures_of
 from gearshift.models.config import project_file
 from gearshift.models.language_config import read_language_project
@@ -31,22 +25,15 @@ from gearshift.runtime.backends.local import cores_beside_engines
 from gearshift.support.event_loop import much_load
 from gearshift.support.files import PathLike
 from gearshift.support.processors import pinned
-from gearshift.traces.read import read_trace
-from gearshift.verbs.language.inputs import plan_and_language_profile
-from gearshift.verbs.language.replay import (
-    LONGEST_S,
-    Asking,
-    asking_of,
-    judged,
-    outgoing,
-    require_judge,
-    workload_to_send,
-)
-from gearshift.workload import Trace
+from gearshift.verbs.common.inputs import Notice, noted, traces_of
+from gearshift.verbs.common.options import Backend
+from gearshift.verbs.common.sending import Sent, Traces
+from gearshift.verbs.common.served_apart import served_apart
+from gearshift.verbs.tokens.inputs import plan_and_language_profile
+from gearshift.verbs.tokens.replay import LONGEST_S, Asked, Asking, asking_of, outgoing, workload_to_send
 
 PROBES = 5
 """Requests sent alone before and after, by which engines that changed are told apart."""
-LONGEST_START_S = 600.0
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,49 +57,66 @@ class LanguageValidation(msgspec.Struct, frozen=True, kw_only=True):
     replay: StreamReplay
     doubts: tuple[str, ...] = ()
 
+    def broken(self, *, within: float | None, within_points: float | None) -> list[str]:
+        """Describe the bounds that do not hold: `within` on the p95 of the time to the first token, and on shares."""
+        ttft, shares = self.errors["ttft_p95"], ("quality", "share_late")
+        broken = []
+        if within is not None and abs(ttft) > within:
+            broken.append(f"p95 of the time to the first token is off by {100 * ttft:+.1f} %")
+        far = [name for name in shares if within_points is not None and abs(self.errors[name]) > within_points]
+        return [*broken, *(f"{name.replace('_', ' ')} is off by {100 * self.errors[name]:.1f} %" for name in far)]
 
-def validate_language(
+    def as_json(self) -> dict[str, object]:
+        return msgspec.structs.asdict(self)
+
+
+def validate(
     plan: PathLike,
-    trace: Trace | PathLike,
+    traces: Traces,
     *,
     url: str | None = None,
+    backend: Backend = "local",
     profile: LanguageProfile | PathLike | None = None,
     project: PathLike | None = None,
-    emulated: bool = False,
-    key: str | None = None,
+    api_key: str | None = None,
     longest_s: float = LONGEST_S,
     seed: int | None = None,
     progress: Sent | None = None,
-) -> LanguageValidation:
-    """Serve a plan file in another process, or take the server at `url`; send a trace, and simulate the same.
-
-    `key` is one of the server at `url`. With `emulated`, engines take the profile's times. Lone
-    requests before and after tell whether engines are as profiled, and whether they changed meanwhile.
-    Requests longer than every context of the plan's engines are neither sent nor simulated, but counted
-    in `left_out` of the replay. Raises `InvalidInput`, before any is sent, where an engine's memory could
-    not hold one of the others.
-    """
+    notice: Notice = noted,
+    **_: Any,
+) -> dict[str, LanguageValidation]:
+    """As `gearshift.validate`, for the only pipeline."""
     from gearshift.simulator.engines.simulate_language import simulate_language
 
-    made, measured = plan_and_language_profile(plan, profile)
-    asking = Asking() if emulated else asking_of(Path(project or _project_of(Path(plan), made, measured)), measured)
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
+    require(backend != "ray", "language models run in engines", remedy="leave out --backend ray")
+    path, emulated = Path(plan), backend == "emulated"
+    made, measured = plan_and_language_profile(path, profile)
+    place = None if emulated else Path(project or _project_of(path, made, measured))
+    asking = Asking() if place is None else asking_of(place, measured)
+    arrivals = traces_of(made, path, traces, seed=seed, notice=notice)[made.name]
     tables = engine_tables(made, measured)
-    workload = workload_to_send(measured, arrivals, asking, tables.engines, seed=seed)
+    workload = workload_to_send(measured, arrivals, asking, tables.engines, seed=seed, notice=notice)
     simulate_language(tables, measured, workload)  # refuses what could not be predicted in the end
-    asked = Asked(made, measured, tables, workload, asking, longest_s)
+
+    def validated(at: str) -> LanguageValidation:
+        asked = Asked(at.rstrip("/"), asking, api_key, longest_s)
+        return _validated(asked, made, measured, tables, workload, progress)
+
     if url is not None:
         with much_load():
-            run = _validated(url.rstrip("/"), asked._replace(key=key), progress)
+            run = validated(url)
     else:
-        cores = None if emulated else _cores_beside(made, Path(project or _project_of(Path(plan), made, measured)))
-        with served(Path(plan), emulated=emulated, profile=profile, project=project) as at, pinned(cores), much_load():
-            run = _validated(at, asked, progress)
-    return msgspec.structs.replace(
+        cores = None if place is None else _cores_beside(made, place)
+        folder = None if isinstance(profile, LanguageProfile) else profile
+        server = served_apart(path, backend=backend, profile=folder, project=None if emulated else project)
+        with server, pinned(cores), much_load():
+            run = validated(server.url)
+    found = msgspec.structs.replace(
         run,
         doubts=doubts_about_turns(tables) if emulated else (),
         replay=msgspec.structs.replace(run.replay, left_out=len(arrivals) - len(workload)),
     )
+    return {made.name: found}
 
 
 def doubts_about_turns(tables: EngineTables) -> tuple[str, ...]:
@@ -124,16 +128,6 @@ def doubts_about_turns(tables: EngineTables) -> tuple[str, ...]:
         for group, devices in enumerate(tables.device_groups)
         if tables.in_turn[group]
     )
-
-
-class Asked(NamedTuple):
-    plan: GearPlan
-    profile: LanguageProfile
-    tables: EngineTables
-    workload: LanguageWorkload
-    asking: Asking
-    longest_s: float
-    key: str | None = None
 
 
 def _cores_beside(plan: GearPlan, project: Path) -> frozenset[int] | None:
@@ -153,20 +147,25 @@ def _project_of(path: Path, plan: GearPlan, profile: LanguageProfile) -> Path:
     return path.parent / plan.profile.path / str(profile.project)
 
 
-def _validated(url: str, asked: Asked, progress: Sent | None) -> LanguageValidation:
+def _validated(
+    asked: Asked,
+    plan: GearPlan,
+    profile: LanguageProfile,
+    tables: EngineTables,
+    workload: LanguageWorkload,
+    progress: Sent | None,
+) -> LanguageValidation:
     from gearshift.simulator.engines.simulate_language import simulate_language
 
-    plan, profile, tables, workload, asking, longest_s, key = asked
-    sent = outgoing(workload, asking, plan.name)
-    require_judge(url, sent, asking, key=key, longest_s=longest_s)
-    before = _alone_s(url, sent, longest_s, key)
-    log = send_all(url, sent, key=key, longest_s=longest_s, progress=progress)
-    after = _alone_s(url, sent, longest_s, key)
+    sent = outgoing(workload, asked.asking, plan.name)
+    before = _alone_s(asked, sent)
+    log = asked.send(sent, progress)
+    after = _alone_s(asked, sent)
+    asked.judge(log)
     as_sent = replace(workload, arrivals_ns=_rising_ns([one.sent_s for one in log]))
     run = simulate_language(tables, profile, as_sent)
-    alone = _spaced(workload, longest_s)
+    alone = _spaced(workload, asked.longest_s)
     predicted_alone = percentile(simulate_language(tables, profile, alone).total_ns / NS_PER_S, 0.5)
-    judged(log, asking)
     objective = plan.pipeline.objective
     replay = figures_of(log, profile, objective, duration_s=workload.duration_s, since="sent")
     predicted = run.result(profile, objective)
@@ -193,12 +192,11 @@ def errors_of(predicted: ServingResult, measured: ServingResult) -> dict[str, fl
     return found
 
 
-def _alone_s(url: str, sent: list[Outgoing], longest_s: float, key: str | None) -> float:
+def _alone_s(asked: Asked, sent: Sequence[Outgoing]) -> float:
     """The median total time of the first few requests, each alone."""
     times = []
-    for one in sent[:PROBES]:
-        (answer,) = send_all(url, [msgspec.structs.replace(one, due_s=0.0)], key=key, longest_s=longest_s)
-        require(answer.answered, f"a lone request had {answer.problem}", where=url, remedy="see the server's log")
+    for answer in map(asked.alone, sent[:PROBES]):
+        require(answer.answered, f"a lone request had {answer.problem}", where=asked.url, remedy="see the server's log")
         times.append(answer.ended_s - answer.sent_s)
     return percentile(np.array(times), 0.5)
 
@@ -222,38 +220,3 @@ def _spaced(workload: LanguageWorkload, gap_s: float) -> LanguageWorkload:
 
 def _rising_ns(seconds: list[float]) -> "np.ndarray[Any, np.dtype[np.int64]]":
     return np.maximum.accumulate((np.array(seconds) * NS_PER_S).astype(np.int64))
-
-
-@contextmanager
-def served(plan: Path, *, emulated: bool, profile: object = None, project: object = None) -> Iterator[str]:
-    """A server of the plan in a process of its own, and the URL of its API."""
-    command = [sys.executable, "-P", "-m", "gearshift", "serve", str(plan), "--port", "0"]
-    command += ["--backend", "emulated"] if emulated else []
-    if isinstance(profile, (str, Path)):
-        command += ["--profile", str(profile)]
-    if project is not None and not emulated:
-        command += ["--project", str(project)]
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
-        try:
-            yield _url_of(process, said)
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _url_of(process: "subprocess.Popen[bytes]", said: Any) -> str:
-    due_s = time.monotonic() + LONGEST_START_S
-    while time.monotonic() < due_s:
-        said.seek(0)
-        text = said.read()
-        if found := re.search(r"(http://[\w.:\[\]]+/v1)", text):
-            return found[1]
-        if process.poll() is not None:
-            raise InvalidInput(f"the server ended: {text.strip()[-500:]}", remedy="mend what it says")
-        time.sleep(0.05)
-    raise NotReady(f"the server did not start within {LONGEST_START_S:g} s")

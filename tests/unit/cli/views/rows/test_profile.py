@@ -2,13 +2,14 @@ from pathlib import Path
 
 import numpy as np
 
-from gearshift.cli.offline.profile import facts_of_pipelines, has_pipelines
+from gearshift.cli.views.rows.profile import facts_of_pipelines
 from gearshift.measuring.passing import Flow
 from gearshift.measuring.profile_pipelines import joint_records
 from gearshift.models.config import PipelineSettings
 from gearshift.models.samples import Samples
 from gearshift.pipeline import Edge, FanOut, Node
 from gearshift.profiles.pipelines.profile_folder import Profiles, RecordedPipeline
+from gearshift.verbs.rows.profile import has_several
 from tests.unit.profiles.pipelines.test_profile_folder import profile
 
 ONE = 'operator = "a"\nsamples = "s.py:s"\n[models.m]\nload = "m.py:m"\n'
@@ -17,11 +18,11 @@ TWO = '[operators.a]\nfunction = "a.py:a"\nsamples = "s.py:s"\n[operators.b]\nfu
 
 def test_a_project_of_one_operator_is_profiled_as_ever(tmp_path: Path) -> None:
     path = tmp_path / "gearshift.toml"
-    assert not has_pipelines(path), "where there is no project, profiling says so"
+    assert not has_several(path), "where there is no project, profiling says so"
     path.write_text(ONE)
-    assert not has_pipelines(tmp_path)
+    assert not has_several(path)
     path.write_text(TWO)
-    assert has_pipelines(tmp_path)
+    assert has_several(path)
 
 
 def test_facts_name_operators_and_how_many_items_each_node_had() -> None:

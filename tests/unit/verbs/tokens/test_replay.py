@@ -10,8 +10,8 @@ from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.prompts import Prompt
 from gearshift.runtime.engines.requests.asked import CHAT, Asked
-from gearshift.verbs.language.inputs import language_workload
-from gearshift.verbs.language.replay import Asking, outgoing, recorded_prompts, trace_to_send, workload_to_send
+from gearshift.verbs.tokens.inputs import language_workload
+from gearshift.verbs.tokens.replay import Asking, outgoing, recorded_prompts, trace_to_send, workload_to_send
 from gearshift.workload import Trace
 from tests.two_language_models import language_profile
 
