@@ -8,17 +8,17 @@ from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Progress, silent
 from gearshift.verbs.common.options import Option
 from gearshift.verbs.kinds.registry import kind_of_profile
-from gearshift.verbs.plan import AnyProfile
 from gearshift.verbs.planning.options import CompareOptions
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
     from gearshift.planner.language.compared.compare import LanguageComparison
+    from gearshift.verbs.plan import AnyProfile
 
 
 def compare(
-    profile: AnyProfile | Sequence[AnyProfile],
+    profile: "AnyProfile | Sequence[AnyProfile]",
     trace: Trace | PathLike | Mapping[str, Trace | PathLike],
     *,
     planners: Sequence[str] | None = None,

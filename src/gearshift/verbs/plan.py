@@ -10,7 +10,6 @@ from gearshift.gear import GearPlan
 from gearshift.planner import planners
 from gearshift.plans.plan_file import write_plan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable, write_plans
-from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
@@ -22,13 +21,15 @@ from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.largest_alone import LargestAlone
+    from gearshift.profiles.engines.language_profile import LanguageProfile
 
-AnyProfile = Profile | LanguageProfile | PathLike
+    AnyProfile = Profile | LanguageProfile | PathLike
+
 Planner = Annotated[str | None, Option("The planner that searches.", choices=tuple(planners.MODULES))]
 
 
 def plan(
-    profile: AnyProfile | Sequence[AnyProfile],
+    profile: "AnyProfile | Sequence[AnyProfile]",
     trace: Trace | PathLike | Mapping[str, Trace | PathLike],
     *,
     planner: Planner = None,
@@ -63,7 +64,7 @@ def plan(
 
 
 def plan_frontier(
-    profile: AnyProfile,
+    profile: "AnyProfile",
     trace: Trace | PathLike,
     *,
     planner: Planner = None,

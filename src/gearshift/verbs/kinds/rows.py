@@ -155,13 +155,16 @@ class Rows(Kind):
     def plan(
         self, shape: str, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any
     ) -> GearPlan | list[GearPlan]:
-        from gearshift.verbs.planning import graph, operator, several
-
         if shape == SEVERAL:
+            from gearshift.verbs.planning import several
+
             given = list(profile.values()) if isinstance(profile, Mapping) else profile
             given = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
             return several.plan(given, trace, planner=planner, progress=progress, **asked)
-        plan = operator.plan if shape == ONE else graph.plan
+        if shape == ONE:
+            from gearshift.verbs.planning.operator import plan
+        else:
+            from gearshift.verbs.planning.graph import plan
         return plan(profile, trace, planner=planner, progress=progress, **asked)
 
     def compare(

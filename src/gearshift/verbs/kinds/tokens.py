@@ -6,24 +6,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.models.language_config import is_language_project
-from gearshift.plans.plan_diff import PlanDiff, diff
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.served import is_language_plan, require_language_plan
-from gearshift.profiles.engines.contexts import answerable
-from gearshift.profiles.engines.engine_tables import engine_tables
-from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.profiles.engines.store import is_language_profile, read_language_profile
+from gearshift.profiles.pipelines.profile_folder import Profiles
+from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import LANGUAGE_FILE
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Progress, silent
 from gearshift.verbs.kinds.kind import Apart, Inputs, Kind, Need, Traces
 from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, TIMES
-from gearshift.verbs.tokens.inputs import language_profile, language_workload, plan_and_language_profile
 
 if TYPE_CHECKING:
     from gearshift.load_generator.language.stream_log import StreamReplay
     from gearshift.planner.language.compared.compare import LanguageComparison
     from gearshift.planner.language.compared.explain import LanguageExplanation
+    from gearshift.plans.plan_diff import PlanDiff
+    from gearshift.profiles.engines.language_profile import LanguageProfile
     from gearshift.simulator.engines.language_simulation import LanguageSimulation
     from gearshift.verbs.tokens.validate import LanguageValidation
 
@@ -92,10 +90,13 @@ class Tokens(Kind):
     def has_profile(self, profile: object) -> bool:
         if isinstance(profile, Sequence) and not isinstance(profile, str):
             return self.has_profile(profile[0])
-        folder = profile if isinstance(profile, (str, Path)) else None
-        return isinstance(profile, LanguageProfile) or (folder is not None and is_language_profile(folder))
+        if isinstance(profile, (str, Path)):
+            return (Path(profile) / LANGUAGE_FILE).is_file()
+        return not isinstance(profile, Profile | Profiles | Mapping)
 
     def has_project(self, project: Path) -> bool:
+        from gearshift.models.language_config import is_language_project
+
         return project.is_file() and is_language_project(project)
 
     def has_records(self, folder: Path) -> bool:
@@ -106,7 +107,9 @@ class Tokens(Kind):
 
         return tuple(PLANNERS)
 
-    def read_profile(self, shape: str, profiles: Sequence[Path]) -> LanguageProfile:
+    def read_profile(self, shape: str, profiles: Sequence[Path]) -> "LanguageProfile":
+        from gearshift.profiles.engines.store import read_language_profile
+
         require(len(profiles) == 1, "several profiles are given, and language models are planned alone", remedy=ALONE)
         return read_language_profile(profiles[0])
 
@@ -129,6 +132,7 @@ class Tokens(Kind):
     ) -> "LanguageComparison":
         from gearshift.planner.language.compared.compare import CONTROL, compare_language
         from gearshift.verbs.planning.tokens import language_request
+        from gearshift.verbs.tokens.inputs import language_profile
 
         names, devices = asked.pop("planners"), asked.pop("devices")
         asked = {
@@ -166,19 +170,26 @@ class Tokens(Kind):
         return with_other_counts(made, planned, budget_s=asked.get("budget_s"), progress=progress)
 
     def inputs(self, plan: GearPlan | PathLike, *, profile: Any = None, **_: Any) -> Inputs:
+        from gearshift.verbs.tokens.inputs import plan_and_language_profile
+
         made, measured = plan_and_language_profile(plan, profile)
         return Inputs(plan, made, measured)
 
     def answerable(
-        self, records: LanguageProfile, traces: Traces, *, plan: GearPlan | None = None
+        self, records: "LanguageProfile", traces: Traces, *, plan: GearPlan | None = None
     ) -> tuple[Traces, Sequence[str]]:
+        from gearshift.profiles.engines.contexts import answerable
+        from gearshift.profiles.engines.engine_tables import engine_tables
+
         ((name, trace),) = traces.items()
         kept, left_out = answerable(trace, records.engines if plan is None else engine_tables(plan, records).engines)
         return {name: kept}, left_out
 
     def simulate(self, inputs: Inputs, traces: Traces, *, seed: int | None = None, **_: Any) -> "LanguageSimulation":
         """Requests longer than the context of every model of the plan are left out."""
+        from gearshift.profiles.engines.engine_tables import engine_tables
         from gearshift.simulator.engines.simulate_language import simulate_language
+        from gearshift.verbs.tokens.inputs import language_workload
 
         arrivals = self.answerable(inputs.records, traces, plan=inputs.plan)[0][inputs.plan.name]
         workload = language_workload(inputs.records, arrivals, seed=seed)
@@ -190,25 +201,29 @@ class Tokens(Kind):
 
         return explain_language(inputs.plan, inputs.records, traces[inputs.plan.name], progress=progress)
 
-    def inspect(self, path: Path) -> GearPlan | LanguageProfile:
+    def inspect(self, path: Path) -> "GearPlan | LanguageProfile":
         if path.is_dir():
+            from gearshift.profiles.engines.store import read_language_profile
+
             return read_language_profile(path)
         made = read_plan(path)
         if (path.parent / made.profile.path).is_dir():
             self.inputs(path)
         return made
 
-    def diff(self, a: GearPlan, b: GearPlan) -> PlanDiff:
+    def diff(self, a: GearPlan, b: GearPlan) -> "PlanDiff":
+        from gearshift.plans.plan_diff import diff
+
         for plan in (a, b):
             require_language_plan(plan)
         return diff(a, b)
 
-    def profile(self, project: Path, **how: Any) -> LanguageProfile:
+    def profile(self, project: Path, **how: Any) -> "LanguageProfile":
         from gearshift.verbs.tokens.profile import profile
 
         return profile(project, **how)
 
-    def profile_from_records(self, folder: Path, **how: Any) -> LanguageProfile:
+    def profile_from_records(self, folder: Path, **how: Any) -> "LanguageProfile":
         from gearshift.verbs.tokens.profile import profile_from_records
 
         return profile_from_records(folder, **how)

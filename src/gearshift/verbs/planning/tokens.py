@@ -5,6 +5,7 @@ from typing import Any
 
 from gearshift.errors import require
 from gearshift.gear import GearPlan
+from gearshift.hardware import Device, Hardware, identical_devices, is_remote
 from gearshift.objective import Metric, Objective
 from gearshift.planner.language.request import MEMORY_SHARE, LanguageRequest
 from gearshift.planner.space.request import Progress
@@ -13,7 +14,8 @@ from gearshift.profiles.engines.contexts import answerable
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_trace
-from gearshift.verbs.planning.hardware import language_hardware
+from gearshift.verbs.planning.hardware import MOST_DEVICES as MOST_GIVEN
+from gearshift.verbs.planning.hardware import named_hardware
 from gearshift.verbs.planning.options import TIMES
 from gearshift.verbs.planning.sources import source_file, trace_file
 from gearshift.verbs.tokens.inputs import language_profile
@@ -99,4 +101,33 @@ def language_request(
         prompt_tokens=arrivals.prompt_tokens,
         output_tokens=arrivals.output_tokens,
         **sources | given,
+    )
+
+
+def language_hardware(
+    profile: LanguageProfile,
+    devices: int | Hardware | PathLike | None,
+    *,
+    memory_bytes: int | None = None,
+    memory_share: float = MEMORY_SHARE,
+) -> Hardware:
+    if devices is not None and not isinstance(devices, int):
+        return named_hardware(devices, memory_bytes)
+    kind = profile.engines[0].device_kind
+    if is_remote(kind):
+        require(devices is None, "a number of devices is given, and models are behind endpoints", remedy="leave it out")
+        return Hardware(devices=tuple(Device(id=f"{model}-0", kind=kind) for model in profile.models))
+    here = [one for one in profile.engines if one.device_kind == kind]
+    narrowest = {
+        model: min(one.tensor_parallel for one in here if one.model == model) for model in {e.model for e in here}
+    }
+    known = all(one.weights_bytes and one.kv_bytes_per_token for one in here)
+    count = devices or (min(narrowest.values()) if known else sum(narrowest.values()))
+    require(1 <= count <= MOST_GIVEN, f"{count} devices asked for", remedy=f"ask for 1 to {MOST_GIVEN}")
+    enough = max(
+        (one.weights_bytes + one.kv_blocks * one.block_tokens * one.kv_bytes_per_token) / one.tensor_parallel
+        for one in here
+    )
+    return identical_devices(
+        count, kind=kind, memory_bytes=memory_bytes or max(1 << 20, int(enough / memory_share) + 1)
     )
