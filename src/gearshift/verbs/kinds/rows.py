@@ -161,11 +161,13 @@ class Rows(Kind):
             given = list(profile.values()) if isinstance(profile, Mapping) else profile
             given = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
             return several.plan(given, trace, planner=planner, progress=progress, **asked)
-        if shape == ONE:
-            from gearshift.verbs.planning.operator import plan
-        else:
-            from gearshift.verbs.planning.graph import plan
-        return plan(profile, trace, planner=planner, progress=progress, **asked)
+        if shape == GRAPH:
+            from gearshift.verbs.planning import graph
+
+            return graph.plan(profile, trace, planner=planner, progress=progress, **asked)
+        from gearshift.verbs.planning import operator
+
+        return operator.plan(profile, trace, planner=planner, progress=progress, **asked)
 
     def compare(
         self, shape: str, profile: Any, trace: Any, *, progress: Progress, asked: dict[str, Any]
