@@ -43,6 +43,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         worlds = Path(scratch).resolve()
+        tempfile.tempdir = scratch  # where tracebacks of bugs are kept, which are gone with it
 
         def gearshift(folder: Path, *words: object) -> None:
             said = run(folder, *words)
@@ -59,7 +60,7 @@ def main() -> None:
                 verbs.record_profile(world, out / kind)
                 tell(f"{kind}: verbs", partial(verbs.record_kind, world, out / kind, kind))
             else:
-                gearshift(world, *verbs.PLANS[kind][0][1].split())
+                verbs.plan_kind(world, kind)
         if "refusals" in parts:
             tell("refusals", partial(refusals.record, worlds, out / "refused"))
         if "served" in parts:

@@ -87,6 +87,8 @@ PLANS: dict[str, Sequence[tuple[str, str]]] = {
 }
 SECOND = {"one": "refine.json", "several": "baseline.json", "graph": "greedy.json", "language": "total.json"}
 """The plan that is compared with the first."""
+NEEDED = ("plan.json", "plans", "three.json", *SECOND.values())
+"""What refusals and servers take of what was planned."""
 OTHERS: dict[str, Sequence[tuple[str, str]]] = {
     "one": (
         ("inspect-profile", "inspect profile"),
@@ -148,6 +150,14 @@ def record_kind(world: Path, out: Path, kind: str) -> None:
     common += [("diff", f"diff plan.json {SECOND[kind]}"), ("report", "report plan.json --out report.html")]
     for name, line in (*PLANS[kind], *common, *OTHERS[kind]):
         record_line(world, out, name, line.split())
+
+
+def plan_kind(world: Path, kind: str) -> None:
+    """The plans that other parts need, where verbs are not recorded."""
+    for _, line in PLANS[kind]:
+        words = line.split()
+        if words[-1] in NEEDED:
+            run(world, *words)
 
 
 def record_line(world: Path, out: Path, name: str, words: Sequence[str]) -> None:
