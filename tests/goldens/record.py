@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("names", "verbs", "refusals", "served")
-KEPT_WHOLE = ("names.txt", "init.txt", "refused/*.txt", "*/*.txt", "*/served/log.txt", "*/served/shapes.json")
+KEPT_WHOLE = ("names.txt", "init.txt", "refused/*.txt", "*/*.txt", "*/served/log.txt")
 HASHES = "hashes.txt"
 
 
