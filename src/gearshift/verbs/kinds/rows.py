@@ -44,7 +44,11 @@ GIVE_ONE = "give each operator one, as in --p95-ms NAME=100"
 OF_ONE = {
     "explain": {"profile": "", "devices_too": ""},
     "simulate": dict.fromkeys(
-        ("profile", "network", "request_kb", "slo_ms", "uplink", "scaler", "scaling", "scaler_cores"), ""
+        (
+            *("profile", "network", "request_kb", "slo_ms", "uplink", "scaler", "scaling", "scaler_cores"),
+            *("scaler_period_s", "scaler_margin"),
+        ),
+        "",
     ),
 }
 """What plans of one operator alone have."""

@@ -65,6 +65,7 @@ class Tokens(Kind):
             "simulate": dict.fromkeys(
                 (
                     *("network", "request_kb", "slo_ms", "uplink", "scaler", "scaling", "scaler_cores"),
+                    *("scaler_period_s", "scaler_margin"),
                     *("profiles", "joint", "most_waiting"),
                 ),
                 "",

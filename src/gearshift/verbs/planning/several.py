@@ -63,6 +63,9 @@ def several_request(
         given = devices is not None or memory_bytes is not None or price is not None
         require(not given, "devices and a plan are both given", remedy="leave devices out: they are the plan's")
         found, fixed_profiles = plan_and_profiles(beside, beside_profiles)
+        graphs = [name for name, pipeline in found.pipelines.items() if pipeline.is_graph]
+        lead = f"the plan has a pipeline of several nodes, {graphs[0]!r}" if graphs else ""
+        require(not graphs, lead, remedy="add operators to plans of operators alone")
         known = sorted(fixed_profiles.keys() & measured.keys())
         require(not known, f"the plan has operators {known} already", remedy="leave their profiles out")
         requests = _of_fixed(
