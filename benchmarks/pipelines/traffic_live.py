@@ -42,7 +42,7 @@ from gearshift.planner.space.ways import device_seconds
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
 from gearshift.traces.generate import bursty
-from gearshift.verbs.plan_pipeline import pipeline_request
+from gearshift.verbs.planning.graph import pipeline_request
 from gearshift.verbs.profile import profile
 from gearshift.verbs.rows.validate import Validation
 from gearshift.verbs.validate import validate

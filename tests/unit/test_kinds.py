@@ -8,7 +8,7 @@ import gearshift
 
 PACKAGE = Path(gearshift.__file__).parent
 ROOMS = "verbs", "cli", "reporting", "serving"
-OF_KINDS = "verbs/kinds", "verbs/rows", "verbs/tokens", "cli/views/rows", "cli/views/tokens"
+OF_KINDS = "verbs/kinds", "verbs/rows", "verbs/tokens", "verbs/planning", "cli/views/rows", "cli/views/tokens"
 """Where a kind's own code is."""
 
 ASKING = {
@@ -22,8 +22,7 @@ OWN = "_of_language"
 """The end of names of functions that only one kind has."""
 
 STILL = {
-    *("verbs/plan.py", "verbs/report.py", "verbs/quick/serve.py"),
-    *("cli/offline/compare.py", "cli/offline/plan.py", "cli/offline/report.py"),
+    *("verbs/report.py", "verbs/quick/serve.py"),
 }
 """Modules that still ask."""
 

@@ -18,7 +18,7 @@ from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.init import strip_of_digits
 from gearshift.verbs.init.write_project import MODELS_FILE
-from gearshift.verbs.plan_pipeline import pipeline_request
+from gearshift.verbs.planning.graph import pipeline_request
 from gearshift.verbs.profile import profile
 from gearshift.verbs.rows.validate import Validation
 

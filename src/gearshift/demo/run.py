@@ -18,7 +18,8 @@ from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs.plan_request import plan_request, source_file, trace_file
+from gearshift.verbs.planning.operator import plan_request
+from gearshift.verbs.planning.sources import source_file, trace_file
 from gearshift.verbs.profile import profile as measure
 from gearshift.verbs.rows.validate import Validation, validate
 from gearshift.verbs.simulate import simulate

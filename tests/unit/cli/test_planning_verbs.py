@@ -145,7 +145,7 @@ def test_the_closing_line_and_with_two_objectives_the_first_say_how_many_devices
 
 
 def test_what_if_is_refused_where_nothing_else_is_planned(place: Path) -> None:
-    for options, told in ((["--frontier"], "--what-if and --frontier"), (["--p95-ms", 9, "--cores", 2], "--what-if")):
+    for options, told in ((["--frontier"], "--frontier and --what-if"), (["--p95-ms", 9, "--cores", 2], "--what-if")):
         done = run("plan", "profile", "--trace", "t.csv", *options, "--what-if")
         assert done.exit_code == 2
         assert told in done.output
@@ -673,7 +673,7 @@ def test_a_plan_that_is_made_is_told_whatever_ends_what_the_largest_model_would_
     def ended(*_: object) -> None:
         raise ended_by
 
-    monkeypatch.setattr("gearshift.cli.offline.plan.largest_alone", ended)
+    monkeypatch.setattr("gearshift.cli.views.rows.plan.largest_alone", ended)
     done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--json", "p.facts")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0].startswith("p95 50 ms (45 to 55 ms); accuracy ")

@@ -16,7 +16,7 @@ from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs.plan_request import source_file, trace_file
+from gearshift.verbs.planning.sources import source_file, trace_file
 from tests.unit.cli.little import run
 from tests.unit.planner.several.worlds import CATS, DOGS, request_of
 

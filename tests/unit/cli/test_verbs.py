@@ -26,7 +26,7 @@ from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
 from gearshift.verbs.common.inputs import workload_of
-from gearshift.verbs.plan_request import profiled_devices
+from gearshift.verbs.planning.hardware import profiled_devices
 from tests.unit.cli.little import planned_in, run
 from tests.worlds import synthetic_profile
 

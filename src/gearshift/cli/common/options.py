@@ -16,6 +16,7 @@ from gearshift.gear import GearPlan
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import doubts_about_trace, read_trace
 from gearshift.verbs.common.inputs import trace_for, traces_for
+from gearshift.verbs.kinds.kind import Apart, Kind
 from gearshift.verbs.kinds.registry import Found
 from gearshift.workload import Reading, Trace
 
@@ -119,6 +120,31 @@ def the_trace(trace: Path, **options: Any) -> Trace:
 def _warn_of(trace: Trace) -> None:
     for sentence in doubts_about_trace(trace):
         notice(f"warning: {sentence}")
+
+
+def read_traces(
+    say: Callable[[str], None],
+    kind: Kind,
+    measured: Any,
+    given: Sequence[str],
+    reading: Mapping[str, Any],
+    *,
+    only: bool = False,
+) -> tuple[Any, Any]:
+    """The path of the trace and the trace, or both by operator where profiles are `measured` of several.
+
+    What no model can take is left out, and said. The last of several traces counts, unless `only` one may be given.
+    """
+    if isinstance(measured, Mapping):
+        if len(measured) == 1 and len(given) == 1 and "=" not in given[0]:
+            given = [f"{next(iter(measured))}={given[0]}"]
+        paths = named_paths("--trace", given, measured)
+        return paths, {name: the_trace(path, **reading) for name, path in paths.items()}
+    path = the_only_trace(tuple(given), getattr(measured, "operator", "")) if only else Path(given[-1])
+    kept, left_out = kind.answerable(measured, {"": the_trace(path or Path(), **reading)})
+    for sentence in left_out:
+        say(sentence)
+    return path, kept[""]
 
 
 def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any]) -> Trace:
@@ -230,6 +256,16 @@ def require_supported(found: Found, verb: str) -> None:
     given = given_options()
     values = {name: one.value for name, one in given.items()}
     found.kind.require_supported(verb, found.shape, values, spelt=lambda keyword: given[keyword].flag)
+
+
+def require_apart(apart: Mapping[str, Apart]) -> None:
+    """Refuse the first two options that do not go together; `apart` has those that do not go with each."""
+    given = given_options()
+    for name, (others, why, remedy) in apart.items():
+        for other in others if name in given else ():
+            if other in given:
+                flag, beside = given[name].flag, given[other].flag
+                require(False, f"{beside} and {flag} are both given{why}", remedy=remedy.format(flag, beside))
 
 
 def are_named(given: tuple[str, ...]) -> bool:

@@ -28,7 +28,11 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
     require_supported(found, "explain")
     inputs = found.kind.inputs(plan, profile=profile)
     traces = take_traces(
-        output.say, inputs.plan, plan, trace_arguments, answerable=partial(found.kind.answerable, inputs)
+        output.say,
+        inputs.plan,
+        plan,
+        trace_arguments,
+        answerable=partial(found.kind.answerable, inputs.records, plan=inputs.plan),
     )
     with output.progress() as tell:
         explained = found.kind.explain(inputs, traces, devices_too=devices_too, progress=tell)

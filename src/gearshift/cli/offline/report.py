@@ -10,13 +10,11 @@ from gearshift.cli.common.foretelling import seconds_for
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.options import plan_traces_options, take_trace, take_traces
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.views.tokens.contexts import answerable_and_told
 from gearshift.errors import require
 from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.engines.engine_tables import engine_tables
+from gearshift.verbs.kinds.registry import kind_of_plan
 from gearshift.verbs.report import report, report_pipelines
 from gearshift.verbs.simulate import simulate
-from gearshift.verbs.tokens.inputs import plan_and_language_profile, plans_language
 
 
 @click.command("report")
@@ -54,9 +52,11 @@ def command(
     trace = None
     if made.trace.path or trace_arguments["trace"]:
         trace = take_trace(output.say, made, plan, trace_arguments)
-        if plans_language(made):
-            engines = engine_tables(*plan_and_language_profile(plan, profile)).engines
-            trace = answerable_and_told(output, trace, engines)
+        kind = kind_of_plan(made).kind
+        kept, left_out = kind.answerable(kind.inputs(plan, profile=profile).records, {made.name: trace}, plan=made)
+        for sentence in left_out:
+            output.say(sentence)
+        trace = kept[made.name]
     else:
         output.say("the plan names no trace, so the page has no simulation; give one with --trace")
     simulated = partial(simulate, plan, profile=profile)

@@ -87,7 +87,11 @@ def command(
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
     inputs = found.kind.inputs(plan, profile=profile)
     traces = take_traces(
-        output.say, inputs.plan, plan, trace_arguments, answerable=partial(found.kind.answerable, inputs)
+        output.say,
+        inputs.plan,
+        plan,
+        trace_arguments,
+        answerable=partial(found.kind.answerable, inputs.records, plan=inputs.plan),
     )
 
     def simulated(given: Traces) -> Any:

@@ -8,11 +8,9 @@ which each of these verbs takes with `Unpack`.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from gearshift.hardware import GIB
-from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
 
 
@@ -46,7 +44,7 @@ class Option(NamedTuple):
 
 
 _MOVED = Option("The plan's profile, where it has moved.", "--profile")
-ProfileOfPlan = Annotated[Profile | LanguageProfile | PathLike | None, _MOVED]
+ProfileOfPlan = Annotated[Any | PathLike | None, _MOVED]
 ProfileFolder = Annotated[PathLike | None, _MOVED]
 ProjectOfPlan = Annotated[
     PathLike | None, Option("The gearshift.toml with the models, where it has moved.", "--project")

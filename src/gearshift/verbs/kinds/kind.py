@@ -27,6 +27,22 @@ class Inputs(NamedTuple):
     records: Any
 
 
+class Need(NamedTuple):
+    """The options of which `plan` needs one, and what is said where none is given."""
+
+    any_of: tuple[str, ...]
+    lacking: str
+    remedy: str
+
+
+class Apart(NamedTuple):
+    """The options that do not go with one, why, and the remedy, in which {0} is its flag and {1} the other's."""
+
+    others: tuple[str, ...]
+    why: str = ""
+    remedy: str = "give one of them"
+
+
 class Kind:
     """One kind of engine. A new one inherits this class, overrides what it has, and is registered in `KINDS`.
 
@@ -41,6 +57,15 @@ class Kind:
 
     Projects and records have no shape yet: theirs is empty.
     """
+
+    needs: ClassVar[Mapping[str, Need]] = {}
+    """By shape: the objectives of `plan`."""
+    apart: ClassVar[Mapping[str, Mapping[str, Apart]]] = {}
+    """By shape and option of `plan`: those that do not go with it."""
+    what_if_on_files: ClassVar[tuple[str, ...]] = ()
+    """Shapes that `what_if` plans for although a file has their devices."""
+    fewest_for: ClassVar[tuple[str, ...]] = ()
+    """Shapes whose plans use the fewest devices where a time and an accuracy are given, and no devices."""
 
     # Which kind it is: asked in the order of `KINDS`.
 
@@ -58,8 +83,8 @@ class Kind:
         """Whether the folder holds what others recorded of engines of this kind."""
         return False
 
-    def shape_of(self, of: object) -> str:
-        """The shape of a plan, a profile, or a sequence of profiles."""
+    def shape_of(self, of: object, *, beside: object = None) -> str:
+        """The shape of a plan, a profile, or a sequence of profiles, which may be added to a plan `beside`."""
         return next(iter(self.shapes))
 
     def require_supported(self, verb: str, shape: str, given: Given, *, spelt: Callable[[str], str] = str) -> None:
@@ -73,15 +98,45 @@ class Kind:
                     remedy=lacking[keyword] or f"leave {flag} out",
                 )
 
+    def without_lacking(self, verb: str, shape: str, options: Given) -> dict[str, Any]:
+        """The options but for those that the kind lacks."""
+        lacking = self.lacks.get(shape, {}).get(verb, {})
+        return {name: value for name, value in options.items() if name not in lacking}
+
     # The verbs.
+
+    def planners(self, shape: str) -> Sequence[str]:
+        """The planners by name; the first is the default."""
+        return self._absent("plan")  # type: ignore[no-any-return]
+
+    def read_profile(self, shape: str, profiles: Sequence[Path]) -> Any:
+        """The profile that `plan` takes; a mapping by operator where there are several."""
+        return self._absent("plan")
+
+    def plan(self, shape: str, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any) -> Any:
+        """A plan, or with `frontier` a list of them; with `out`, sources are named by paths relative to it."""
+        return self._absent("plan")
+
+    def compare(self, shape: str, profile: Any, trace: Any, *, progress: Progress, asked: dict[str, Any]) -> Any:
+        """`asked` has the arguments of the verb `compare`."""
+        return self._absent("compare")
+
+    def what_if(
+        self, shape: str, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
+    ) -> GearPlan:
+        """The plan with predictions for other numbers of devices; `asked` is what it was planned for."""
+        return self._absent("what_if")  # type: ignore[no-any-return]
 
     def inputs(self, plan: GearPlan | PathLike, **given: Any) -> Inputs:
         """The plan with its records: as given, or read from where the plan names them."""
         found: Inputs = self._absent("inputs")
         return found
 
-    def answerable(self, inputs: Inputs, traces: Traces) -> tuple[Traces, Sequence[str]]:
-        """The traces with the requests that the plan's models can take, and sentences on what is left out."""
+    def answerable(self, records: Any, traces: Traces, *, plan: GearPlan | None = None) -> tuple[Traces, Sequence[str]]:
+        """The traces with the requests that models can take, and sentences on what is left out.
+
+        They are the models of a plan, or all those of a profile.
+        """
         return traces, ()
 
     def simulate(self, inputs: Inputs, traces: Traces, **how: Any) -> Any:

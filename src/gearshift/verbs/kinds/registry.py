@@ -27,10 +27,10 @@ def kind_of_plan(plan: GearPlan | PathLike) -> Found:
     return Found(kind, kind.shape_of(made), made)
 
 
-def kind_of_profile(profile: object) -> Found:
-    """Of a profile, the folder of one, or several of these."""
+def kind_of_profile(profile: object, *, beside: object = None) -> Found:
+    """Of a profile, the folder of one, or several of these; `beside` is a plan that they are added to."""
     kind = next(kind for kind in KINDS if kind.has_profile(profile))
-    return Found(kind, kind.shape_of(profile), profile)
+    return Found(kind, kind.shape_of(profile, beside=beside), profile)
 
 
 def kind_of_project(project: Path) -> Kind:

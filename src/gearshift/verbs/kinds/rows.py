@@ -5,26 +5,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import msgspec
+
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.planner.space.beside import part_of
+from gearshift.planner import planners
 from gearshift.plans.plan_diff import PlanDiff, diff
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.plans.served import require_served
 from gearshift.profiles.backlog import backlog_of
-from gearshift.profiles.pipelines.profile_folder import Profiles, holds_profiles
+from gearshift.profiles.pipelines.profile_folder import Profiles, holds_profiles, read_profiles
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress, plan_and_profiles, plan_and_records, workload_of
-from gearshift.verbs.kinds.kind import PROFILE_FIRST, Inputs, Kind, Traces
+from gearshift.verbs.common.inputs import Progress, plan_and_profiles, plan_and_records, silent, workload_of
+from gearshift.verbs.kinds.kind import PROFILE_FIRST, Apart, Inputs, Kind, Need, Traces
+from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, OF_TOKENS, TIMES
 from gearshift.verbs.rows.profile import has_several
 from gearshift.workload import merge_workloads
 
 if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
+    from gearshift.planner.compare import Comparison
     from gearshift.planner.explain import Explanation
     from gearshift.planner.explain_together import TogetherExplanation
     from gearshift.policies.cores.demand import Scaling
@@ -34,17 +38,32 @@ if TYPE_CHECKING:
 
 ONE, SEVERAL, GRAPH = "one operator", "several operators", "a graph"
 
+GRAPH_ALONE = "give its profile alone"
+PROMISED = "accuracy", "confidence", "recall", "precision", "positive"
+GIVE_ONE = "give each operator one, as in --p95-ms NAME=100"
 OF_ONE = {
     "explain": {"profile": "", "devices_too": ""},
     "simulate": dict.fromkeys(
-        ("profile", "network", "request_kb", "slo_ms", "uplink", "scaler", "scaling", "scaler_cores"), ""
+        (
+            *("profile", "network", "request_kb", "slo_ms", "uplink", "scaler", "scaling", "scaler_cores"),
+            *("scaler_period_s", "scaler_margin"),
+        ),
+        "",
     ),
 }
 """What plans of one operator alone have."""
 
 ALONE = "leave it out, or serve a plan of one pipeline"
 OPENAI = "leave it out: KServe's protocol is spoken, see docs/guides/clients.md"
-OF_ALL = {"replay": {"objective": "give slo_s"}, "validate": {"url": ""}, "serve": {"openai": OPENAI}}
+OF_ALL = {
+    "replay": {"objective": "give slo_s"},
+    "validate": {"url": ""},
+    "serve": {"openai": OPENAI},
+    "compare": dict.fromkeys(TIMES, "give --p95-ms") | {"pipeline": ""},
+}
+PLANNED_ALONE = "frontier", "fewest", "cores", "confidence", "median_s", "what_if"
+"""Options of `plan` that are for one operator."""
+NOT_OF_GRAPHS = "frontier", "fewest", "cores", "median_s", "policy", "load", "budget_s", "scope"
 
 
 class RowRecords(NamedTuple):
@@ -67,11 +86,42 @@ class Rows(Kind):
     }
     lacks: ClassVar = {
         "": {"profile_from_records": {"certainty": "write certainty into the project file"}},
-        ONE: OF_ALL,
+        ONE: OF_ALL | {"plan": dict.fromkeys((*OF_TOKENS, *OF_SEVERAL, *OF_GRAPHS), "")},
         SEVERAL: OF_ALL
         | OF_ONE
-        | {"replay": OF_ALL["replay"] | dict.fromkeys(("network", "request_kb", "uplink", "log"), ALONE)},
-        GRAPH: OF_ALL | OF_ONE,
+        | {
+            "plan": dict.fromkeys((*OF_TOKENS, *OF_GRAPHS, *PLANNED_ALONE), ""),
+            "replay": OF_ALL["replay"] | dict.fromkeys(("network", "request_kb", "uplink", "log"), ALONE),
+        },
+        GRAPH: OF_ALL
+        | OF_ONE
+        | {
+            "plan": dict.fromkeys((*OF_TOKENS, *OF_SEVERAL, *NOT_OF_GRAPHS), ""),
+            "compare": dict.fromkeys(TIMES, "give --p95-ms") | dict.fromkeys(("load", "budget_s", "scope"), ""),
+        },
+    }
+    needs: ClassVar = {
+        ONE: Need(("latency_s", "accuracy"), "no objective is given", "give --p95-ms, --accuracy or --frontier"),
+        SEVERAL: Need(("latency_s",), "no latency is given", GIVE_ONE),
+        GRAPH: Need(("latency_s",), "no latency is given", "give --p95-ms"),
+    }
+    fewest_for = (ONE,)
+    what_if_on_files = (ONE,)
+    apart: ClassVar = {
+        ONE: {
+            "cores": Apart(
+                (
+                    *("devices", "memory_bytes", "price_per_hour", "frontier", "planner", "policy", "median_s"),
+                    "what_if",
+                )
+            ),
+            "frontier": Apart(
+                ("p95_ms", "latency_ms", "accuracy", "confidence"),
+                ", but a frontier has plans for every latency and accuracy",
+                "leave {1} out, or {0} to plan for it",
+            ),
+            "what_if": Apart(("frontier",)),
+        }
     }
 
     def has_plan(self, plan: GearPlan) -> bool:
@@ -86,13 +136,71 @@ class Rows(Kind):
     def has_records(self, folder: Path) -> bool:
         return True
 
-    def shape_of(self, of: object) -> str:
+    def shape_of(self, of: object, *, beside: object = None) -> str:
         if isinstance(of, GearPlan):
             return ONE if of.is_plain else SEVERAL if len(of.pipelines) > 1 else GRAPH
-        if isinstance(of, Sequence) and not isinstance(of, str):
-            return SEVERAL if len(of) > 1 else self.shape_of(of[0])
+        if beside is not None or isinstance(of, Mapping | list | tuple):
+            return SEVERAL
         is_graph = isinstance(of, Profiles) or (isinstance(of, (str, Path)) and holds_profiles(of))
         return GRAPH if is_graph else ONE
+
+    def planners(self, shape: str) -> Sequence[str]:
+        named = {ONE: tuple(planners.MODULES), SEVERAL: planners.OF_SEVERAL, GRAPH: planners.OF_GRAPHS}[shape]
+        return sorted(named, key=lambda name: name != planners.DEFAULT) if shape == ONE else named
+
+    def read_profile(self, shape: str, profiles: Sequence[Path]) -> Profile | Profiles | dict[str, Profile]:
+        if shape == SEVERAL:
+            from gearshift.verbs.planning.several import named_profiles
+
+            require(not any(map(holds_profiles, profiles)), "a pipeline is planned alone", remedy=GRAPH_ALONE)
+            return named_profiles(profiles)
+        return read_profiles(profiles[0]) if shape == GRAPH else read_profile(profiles[0])
+
+    def plan(
+        self, shape: str, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any
+    ) -> GearPlan | list[GearPlan]:
+        if shape == SEVERAL:
+            from gearshift.verbs.planning import several
+
+            given = list(profile.values()) if isinstance(profile, Mapping) else profile
+            given = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+            return several.plan(given, trace, planner=planner, progress=progress, **asked)
+        if shape == GRAPH:
+            from gearshift.verbs.planning import graph
+
+            return graph.plan(profile, trace, planner=planner, progress=progress, **asked)
+        from gearshift.verbs.planning import operator
+
+        return operator.plan(profile, trace, planner=planner, progress=progress, **asked)
+
+    def compare(
+        self, shape: str, profile: Any, trace: Any, *, progress: Progress, asked: dict[str, Any]
+    ) -> "Comparison":
+        from gearshift.verbs.kinds.comparing import Comparing
+
+        about = {name: asked.pop(name) for name in ("planners", "devices", "accuracies", "baselines", "processes")}
+        latencies_s = asked.pop("latencies_s")
+        comparing = Comparing(**about, progress=progress)
+        if shape == SEVERAL:
+            each = list(profile.values()) if isinstance(profile, Mapping) else profile
+            return comparing.several(each, trace, latencies_s, **asked)
+        return (comparing.one if shape == ONE else comparing.graph)(profile, trace, latencies_s, **asked)
+
+    def what_if(
+        self, shape: str, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
+    ) -> GearPlan:
+        if shape == ONE:
+            from gearshift.planner.what_if import what_if
+
+            return msgspec.structs.replace(made, what_if=what_if(made, profile, trace, progress=progress))
+        from gearshift.verbs.common.other_counts import with_other_counts
+
+        for_latency = {name: value for name, value in asked.items() if name not in PROMISED}
+
+        def planned(count: int) -> Any:
+            return self.plan(shape, profile, trace, progress=silent, **for_latency | {"devices": count})
+
+        return with_other_counts(made, planned, budget_s=None, progress=progress)
 
     def inputs(
         self,
@@ -159,6 +267,8 @@ class Rows(Kind):
         return made
 
     def diff(self, a: GearPlan, b: GearPlan) -> PlanDiff | dict[str, PlanDiff | str]:
+        from gearshift.planner.space.beside import part_of
+
         if len(a.pipelines) == len(b.pipelines) == 1:
             return _diff(a, b)
         found: dict[str, PlanDiff | str] = {}

@@ -24,7 +24,9 @@ from gearshift.support.numbers import milliseconds
 from gearshift.support.processors import usable_processors
 from gearshift.verbs.common.inputs import Notice, Progress, silent
 from gearshift.verbs.kinds.registry import kind_of_project
-from gearshift.verbs.plan_request import plan_request, profiled_devices, source_file
+from gearshift.verbs.planning.hardware import profiled_devices
+from gearshift.verbs.planning.operator import plan_request
+from gearshift.verbs.planning.sources import source_file
 from gearshift.verbs.quick.example import example_of_json, example_of_model
 from gearshift.verbs.quick.sources import Found
 from gearshift.verbs.rows.profile import profile_lightly

@@ -5,12 +5,42 @@ from pathlib import Path
 from typing import Any
 
 from gearshift.cli.common.output import Output
-from gearshift.cli.common.view import View
+from gearshift.cli.common.view import Compared, Planned, View
 from gearshift.gear import GearPlan
 from gearshift.verbs.kinds.kind import Inputs
 
 
 class RowsView(View):
+    def plan(self, output: Output, planned: Planned) -> None:
+        from gearshift.cli.views.rows import plan
+
+        plan.show(output, planned)
+
+    def frontier(self, output: Output, planned: Planned) -> None:
+        from gearshift.cli.views.rows import plan
+
+        plan.show_frontier(output, planned)
+
+    def comparison(self, output: Output, compared: Compared) -> None:
+        from gearshift.cli.views.rows import compare
+
+        compare.show(output, compared)
+
+    def comparison_csv(self, compared: Compared) -> str:
+        from gearshift.cli.views.rows import compare
+
+        return compare.as_csv(compared.found)
+
+    def comparison_page(self, compared: Compared) -> str:
+        from gearshift.cli.views.rows import compare
+
+        return compare.page(compared)
+
+    def grid_csv(self, compared: Compared) -> str:
+        from gearshift.cli.views.rows import compare
+
+        return compare.grid_as_csv(compared.found)
+
     def explanation(self, output: Output, found: Any, inputs: Inputs) -> None:
         from gearshift.cli.views.rows import explain
 

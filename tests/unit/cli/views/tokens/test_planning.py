@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from gearshift.cli.common.output import Output
-from gearshift.cli.views.tokens.compare import show_comparison
+from gearshift.cli.common.view import Compared
+from gearshift.cli.views.tokens.compare import show
 from gearshift.planner.language.compared.compare import LanguageComparison, LanguageRun
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.engines.store import write_language_profile
@@ -137,11 +138,11 @@ def test_a_profile_is_inspected(planned: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--p95-ms", "300"), "profile is of language models; give --ttft-p95-ms, --per-token-p95-ms, "),
-        (("--ttft-p95-ms", "300", "--total-p95-ms", "900"), "ttft_s and total_s are both given"),
+        (("--p95-ms", "300"), "which plans of language models do not have; give --ttft-p95-ms, --per-token-p95-ms, "),
+        (("--ttft-p95-ms", "300", "--total-p95-ms", "900"), "--ttft-p95-ms and --total-p95-ms are both given"),
         (("--ttft-p95-ms", "300", "--metric", "total"), "metric and ttft_s are both given"),
-        (("--ttft-p95-ms", "300", "--planner", "coordinate"), "no planner 'coordinate' of language models"),
-        (("--ttft-p95-ms", "300", "--cores", "2"), "cores is given, which is not for language models"),
+        (("--ttft-p95-ms", "300", "--planner", "coordinate"), "'coordinate' does not make plans of language models"),
+        (("--ttft-p95-ms", "300", "--cores", "2"), "cores is given, which plans of language models do not have"),
         ((), "no objective is given"),
     ],
 )
@@ -229,7 +230,7 @@ def test_a_comparison_has_columns_of_money_where_prices_are_known(capsys: pytest
     priced = LanguageRun(planner="optimal", devices=2, limit_s=0.3, planning_s=1.0, price_per_hour=5.0, error=FAILED)
     for one, shown in ((priced, True), (msgspec.structs.replace(priced, price_per_hour=None), False)):
         found = LanguageComparison(metric="ttft", percentile=0.95, runs=(one,), worth=())
-        show_comparison(Output(None), found)
+        show(Output(None), Compared(found, [], None, None, {}))
         told = capsys.readouterr().out
         assert ("an hour" in told, "5.00" in told) == (shown, shown)
 
