@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gearshift.demo.compiling import compiling
-from gearshift.demo.run import BURSTS, GIVE_UP_S, LEAST_MARGIN, SEED, Tell, require_sklearn
+from gearshift.demo.run import BURSTS, LEAST_MARGIN, SEED, Tell, require_sklearn, validated
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.models.config import PROJECT_FILE
 from gearshift.objective import Objective
 from gearshift.planner.space.ways import device_seconds
-from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
@@ -21,8 +20,7 @@ from gearshift.verbs.init import strip_of_digits
 from gearshift.verbs.init.write_project import MODELS_FILE
 from gearshift.verbs.planning.graph import pipeline_request
 from gearshift.verbs.profile import profile
-from gearshift.verbs.rows.validate import Validation, validate
-from gearshift.workload import Trace
+from gearshift.verbs.rows.validate import Validation
 
 NAME = "digits"
 BASE_LOAD, PEAK_LOAD = 0.4, 2.0
@@ -91,11 +89,15 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
         apart = plan_apart(request)
     except Infeasible as error:
         why_not = f"planned apart, there is no plan: {error}"
+
+    def served(name: str, made: GearPlan, share: float) -> Validation:
+        return validated(f"planned {name}", made, folder / f"{name}.json", trace, tell, share, 0.19)
+
     demo = PipelineDemoResult(
         joint_planned=joint.predictions[NAME],
         without_replanning=None if plain is None else plain.predictions[NAME],
-        joint=_validated(joint, folder / "joint.json", trace, tell, 0.60),
-        apart=None if apart is None else _validated(apart, folder / "apart.json", trace, tell, 0.80),
+        joint=served("joint", joint, 0.60),
+        apart=None if apart is None else served("apart", apart, 0.80),
         why_not_apart=why_not,
         requests=len(trace),
         peak_qps=trace.peak_qps,
@@ -143,12 +145,3 @@ def _dearest_capacity_qps(measured: Profiles) -> float:
         dearest_s = max(device_seconds(curve) for curve in measured.operators[node.operator].whole_curves)
         work_s += items[name] / pipeline.requests * dearest_s
     return 1 / work_s
-
-
-def _validated(plan: GearPlan, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
-    write_plan(plan, path)
-
-    def replaying(done: int, total: int) -> None:
-        tell(f"serving and replaying: planned {path.stem}", share + 0.19 * done / total)
-
-    return validate(path, {"": trace}, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)[plan.name]

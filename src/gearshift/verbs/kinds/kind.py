@@ -53,7 +53,10 @@ class Kind:
     shapes: ClassVar[Mapping[str, str]] = {}
     """What plans of a shape are called in sentences, for example "plans of language models"."""
     lacks: ClassVar[Mapping[str, Mapping[str, Mapping[str, str]]]] = {}
-    """By shape, verb and keyword: the remedy for an option that there is not; empty for "leave it out"."""
+    """By shape, verb and keyword: the remedy for an option that there is not; empty for "leave it out".
+
+    Projects and records have no shape yet: theirs is empty.
+    """
 
     needs: ClassVar[Mapping[str, Need]] = {}
     """By shape: the objectives of `plan`."""
@@ -85,10 +88,7 @@ class Kind:
         return next(iter(self.shapes))
 
     def require_supported(self, verb: str, shape: str, given: Given, *, spelt: Callable[[str], str] = str) -> None:
-        """Raise `InvalidInput` for the first option that the kind lacks; `spelt` makes a flag of a keyword.
-
-        The shape of what is not measured yet is empty.
-        """
+        """Raise `InvalidInput` for the first option that the kind lacks; `spelt` makes a flag of a keyword."""
         lacking = self.lacks.get(shape, {}).get(verb, {})
         for keyword, value in given.items():
             if keyword in lacking and value not in (None, False, (), [], ""):
