@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gearshift.client.http_client import Response, address_of
 from gearshift.errors import (
     DeadlinePassed,
     Forbidden,
@@ -32,7 +31,7 @@ from gearshift.errors import (
 from gearshift.model import datatype_of, in_own_order
 from gearshift.request import BulkWork
 from gearshift.support.frames import FrameKind, columns_of, frame_of
-from gearshift.support.retry_after import asked_pause_s
+from gearshift.support.http import Response, address_of, asked_pause_s
 from gearshift.v2.binary import BULK_HEADER, INFERENCE_HEADER, binary_tensor, read_answer
 
 BINARY_EXTENSION = "binary_tensor_data"
