@@ -160,7 +160,7 @@ def profile_from_records(
     `folder` holds `predictions` and `runtimes`, as CSV or Parquet. With `raw_run_times` each row
     of `runtimes` is one batch; median and p95 are computed per batch size.
     """
-    from gearshift.measuring.engines.imports import has_language_records
+    from gearshift.measuring.recorded.language import has_language_records
     from gearshift.profiles import records
 
     require(

@@ -68,9 +68,9 @@ def language_profile_from_records(
     among the profile's warnings. Those on two devices are `MODEL.tp2.engine.json` and
     `MODEL.tp2.steps.csv`. Raises `InvalidInput` for files that do not fit.
     """
-    from gearshift.measuring.engines import imports
+    from gearshift.measuring.recorded import language
 
     if out is not None:
         require_language_replaceable(Path(out))
-    made = imports.language_profile_from_records(Path(folder), operator=operator, certainty=certainty, seed=seed)
+    made = language.language_profile_from_records(Path(folder), operator=operator, certainty=certainty, seed=seed)
     return made if out is None else write_language_profile(out, made)

@@ -21,8 +21,8 @@ import numpy as np
 from gearshift.errors import InvalidInput, require
 from gearshift.measuring.engines.kept import Answered
 from gearshift.measuring.engines.records import records_of
-from gearshift.measuring.engines.step_times import engine_from_steps
-from gearshift.measuring.engines.vllm_bench import engine_from_results
+from gearshift.measuring.recorded.step_times import engine_from_steps
+from gearshift.measuring.recorded.vllm_bench import engine_from_results
 from gearshift.profiles.engines.certainty import recorded_features, recorded_sums
 from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
