@@ -7,7 +7,6 @@ of vLLM's benchmark at several concurrencies, with `MODEL.facts.json` if there i
 how engines on the same devices slow each other.
 """
 
-import codecs
 import json
 import math
 import re
@@ -27,7 +26,7 @@ from gearshift.profiles.engines.certainty import recorded_features, recorded_sum
 from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.engines.ranking import rankings, with_ranks
-from gearshift.support.decoding import decode_json
+from gearshift.support.decoding import decode_json, numbered_lines
 from gearshift.support.files import read_bytes
 
 SHARING = "sharing.json"
@@ -159,9 +158,7 @@ def _engine(path: Path, model: str, degree: int) -> Imported:
 
 def _rows(path: Path) -> dict[str, _Row]:
     rows: dict[str, _Row] = {}
-    for number, line in enumerate(read_bytes(path).removeprefix(codecs.BOM_UTF8).splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(read_bytes(path)):
         where = f"{path}, line {number}"
         try:
             content = _decoded(line)

@@ -1,6 +1,5 @@
 """Prompts for language models, from a JSONL file."""
 
-import codecs
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gearshift.errors import InvalidInput, require
-from gearshift.support.decoding import UNREADABLE, why_unreadable
+from gearshift.support.decoding import UNREADABLE, numbered_lines, why_unreadable
 from gearshift.support.files import read_bytes
 
 REMEDY = 'write one JSON object a line, such as {"id": "1", "messages": [{"role": "user", "content": "hello"}]}'
@@ -56,9 +55,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """Read at least two prompts with different ids; raises `InvalidInput` naming file, line and remedy."""
     prompts = []
-    for number, line in enumerate(read_bytes(path, remedy=REMEDY).removeprefix(codecs.BOM_UTF8).splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(read_bytes(path, remedy=REMEDY)):
         try:
             prompts.append(msgspec.json.decode(line, type=Prompt))
         except UNREADABLE as error:

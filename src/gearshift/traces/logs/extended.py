@@ -1,9 +1,9 @@
 """Logs in the W3C extended format, as of IIS and CloudFront: `#Fields:` names the columns."""
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from gearshift.traces.logs.lines import Line, Read, line_of
+from gearshift.support.decoding import csv_cells
+from gearshift.traces.logs.lines import Line, line_of
 
 MARK = "#"
 _FIELDS, _DATE = "#fields:", "#date:"
@@ -13,7 +13,7 @@ def has_fields(lines: Sequence[str]) -> bool:
     return any(line.lower().startswith(_FIELDS) for line in lines)
 
 
-def extended_line(time_field: str | None) -> Read:
+def extended_line(time_field: str | None) -> Callable[[str], Line]:
     """Reads lines below the `#Fields:` that came last; they may change within a file, as after a restart.
 
     A line that begins with `#` is no request. Date and time are two columns, or the date is that of `#Date:`.
@@ -45,9 +45,4 @@ def extended_line(time_field: str | None) -> Read:
 def _cells(text: str) -> list[str]:
     if "\t" in text:  # CloudFront's; its header has blanks
         return [cell.strip() for cell in text.split("\t")]
-    if '"' not in text:
-        return text.split()
-    try:
-        return next(csv.reader([text], delimiter=" ", skipinitialspace=True), [])
-    except csv.Error:
-        return []
+    return csv_cells(text, " ") if '"' in text else text.split()
