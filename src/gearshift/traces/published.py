@@ -18,7 +18,7 @@ import msgspec
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.support.decoding import UNREADABLE, numbered_lines
-from gearshift.traces.logs.stamps import in_unit, stamp_ns
+from gearshift.traces.stamps import in_unit, stamp_ns
 
 Names = tuple[str, str, str]
 

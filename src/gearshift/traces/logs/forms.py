@@ -11,7 +11,7 @@ from gearshift.support.decoding import csv_cells
 from gearshift.traces.logs.containers import contained
 from gearshift.traces.logs.extended import extended_line, has_fields
 from gearshift.traces.logs.lines import TIMES, Line, line_of
-from gearshift.traces.logs.stamps import stamp_ns
+from gearshift.traces.stamps import stamp_ns
 
 Read = Callable[[str], Line]
 """Raises `ValueError` for a line that is none of its form."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gearshift.clock import NS_PER_S
-from gearshift.traces.logs.stamps import LATEST_NS, in_unit, stamp_ns
+from gearshift.traces.stamps import LATEST_NS, in_unit, stamp_ns
 
 TIMES = (
     "timestamp", "@timestamp", "time", "ts", "datetime", "date_time", "time_local", "time_iso8601", "msec",
