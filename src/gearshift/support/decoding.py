@@ -20,12 +20,12 @@ class _Versioned(msgspec.Struct):
     schema_version: int = 0
 
 
-def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
-    """Decode `data`; raises `InvalidInput` that names `where` and the field's path."""
+def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str, said: str = "") -> T:
+    """Decode `data`; raises `InvalidInput` that names `where` and, after `said`, the field's path."""
     try:
         return msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=type_)
     except UNREADABLE as error:
-        raise InvalidInput(why_unreadable(error), where=where, remedy=remedy) from error
+        raise InvalidInput(said + why_unreadable(error), where=where, remedy=remedy) from error
 
 
 def why_unreadable(error: Exception) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from gearshift.errors import InvalidInput, require
-from gearshift.support.decoding import UNREADABLE, numbered_lines, why_unreadable
+from gearshift.errors import require
+from gearshift.support.decoding import decode_json, numbered_lines
 from gearshift.support.files import read_bytes
 
 REMEDY = 'write one JSON object a line, such as {"id": "1", "messages": [{"role": "user", "content": "hello"}]}'
@@ -56,10 +56,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """Read at least two prompts with different ids; raises `InvalidInput` naming file, line and remedy."""
     prompts = []
     for number, line in numbered_lines(read_bytes(path, remedy=REMEDY)):
-        try:
-            prompts.append(msgspec.json.decode(line, type=Prompt))
-        except UNREADABLE as error:
-            raise InvalidInput(why_unreadable(error), where=f"{path}, line {number}", remedy=REMEDY) from error
+        prompts.append(decode_json(line, Prompt, where=f"{path}, line {number}", remedy=REMEDY))
     require(len(prompts) >= 2, f"holds {len(prompts)} prompts, needs at least two", where=str(path), remedy=REMEDY)
     seen: set[str] = set()
     for prompt in prompts:
