@@ -22,6 +22,10 @@ OUR_HEADERS = frozenset(
     {"authorization", "connection", "content-length", "content-type", "host", "inference-header-content-length", "te",
      "transfer-encoding", "upgrade"}
 )  # fmt: skip
+OF_PATIENCE = ("most_attempts", "longest_asking_s", "most_attempts_served")
+OF_ASKING = ("longest_s", "most_requests", *OF_PATIENCE)
+OF_REACHING = ("api_key_env", "api_key_header", "ca_file")
+"""Settings that a model's answers do not depend on, as those of asking."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 
 

@@ -129,7 +129,7 @@ def profile_pipelines(
 @contextmanager
 def _answers_kept(folder: Path | None, notice: Notice) -> Iterator[None]:
     """Delete the answers of endpoints kept next to `folder`, or after an error say that they are kept."""
-    from gearshift.measuring.paid import forget, kept_files, partial_folder
+    from gearshift.measuring.partial import forget, kept_files, partial_folder
 
     try:
         yield

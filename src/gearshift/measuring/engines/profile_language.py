@@ -13,12 +13,12 @@ from gearshift.measuring.engines.judging import judge_of, quality_of
 from gearshift.measuring.engines.kept import (
     KeptRows,
     kept_judgements,
-    partial_folder,
 )
 from gearshift.measuring.engines.order import measured_all
 from gearshift.measuring.engines.records import records_of
 from gearshift.measuring.engines.task import Notice, Progress, Task, processors_beside
 from gearshift.measuring.engines.timing import first_of
+from gearshift.measuring.partial import partial_folder
 from gearshift.models.language_config import read_language_project
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.prompts import read_prompts

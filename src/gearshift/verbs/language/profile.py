@@ -31,7 +31,7 @@ def profile_language(
     the project's `most_calls` would be exceeded.
     """
     from gearshift.measuring.engines import profile_language as measuring
-    from gearshift.measuring.engines.kept import forget, kept_files, partial_folder
+    from gearshift.measuring.partial import forget, kept_files, partial_folder
 
     folder = None if out is None else Path(out)
     if folder is not None:

@@ -13,8 +13,8 @@ import pytest
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NoAnswer
 from gearshift.measuring.engines import order
 from gearshift.measuring.engines.cost import CALLS_TO_REACH
-from gearshift.measuring.engines.kept import kept_files
 from gearshift.measuring.engines.profile_language import profile_language
+from gearshift.measuring.partial import kept_files
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
 from gearshift.profiles.engines.prompts import read_prompts
