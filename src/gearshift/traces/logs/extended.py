@@ -1,23 +1,19 @@
 """Logs in the W3C extended format, as of IIS and CloudFront: `#Fields:` names the columns."""
 
-from collections.abc import Callable, Sequence
-
 from gearshift.support.decoding import csv_cells
-from gearshift.traces.logs.lines import Line, line_of
+from gearshift.traces.logs.lines import Head, Line, Read, line_of
 
 MARK = "#"
 _FIELDS, _DATE = "#fields:", "#date:"
 
 
-def has_fields(lines: Sequence[str]) -> bool:
-    return any(line.lower().startswith(_FIELDS) for line in lines)
-
-
-def extended_line(time_field: str | None) -> Callable[[str], Line]:
+def extended_lines(head: Head) -> Read | None:
     """Reads lines below the `#Fields:` that came last; they may change within a file, as after a restart.
 
     A line that begins with `#` is no request. Date and time are two columns, or the date is that of `#Date:`.
     """
+    if not any(line.lower().startswith(_FIELDS) for line in head.lines):
+        return None
     names: list[str] = []
     day = ""
 
@@ -37,7 +33,7 @@ def extended_line(time_field: str | None) -> Callable[[str], Line]:
         date = fields.pop("date", "") or day
         if date and fields.get("time"):
             fields["time"] = f"{date} {fields['time']}"
-        return line_of(fields, time_field)
+        return line_of(fields, head.time_field)
 
     return read
 

@@ -2,39 +2,15 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from gearshift.support.decoding import csv_cells
 from gearshift.traces.logs.containers import contained
-from gearshift.traces.logs.extended import extended_line, has_fields
-from gearshift.traces.logs.lines import TIMES, Line, line_of
+from gearshift.traces.logs.extended import extended_lines
+from gearshift.traces.logs.lines import TIMES, Form, Head, Line, Read, line_of
 from gearshift.traces.stamps import stamp_ns
-
-Read = Callable[[str], Line]
-"""Raises `ValueError` for a line that is none of its form."""
-
-
-class Head(NamedTuple):
-    """What a form is told from: the first lines of a log, and the name of its column of times if it is given."""
-
-    lines: Sequence[str]
-    time_field: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """`reader` makes what reads lines, None where the head shows that the log has another form.
-
-    `stamped_at_end` is whether times are those of answers, `names_first` whether the first line has the columns' names.
-    """
-
-    name: str
-    reader: Callable[[Head], Read | None]
-    stamped_at_end: bool = False
-    names_first: bool = False
 
 
 def by_pattern(pattern: re.Pattern[str], *, of_container: bool = False) -> Callable[[Head], Read]:
@@ -140,11 +116,7 @@ FORMS = (
         "a load balancer's log", by_place(_BALANCER, 13, {"start": 21, "date": 1, "elb_status_code": 8, "request": 12})
     ),
     Form("JSON lines", json_lines),
-    Form(
-        "a W3C extended log",
-        lambda head: extended_line(head.time_field) if has_fields(head.lines) else None,
-        stamped_at_end=True,
-    ),
+    Form("a W3C extended log", extended_lines, stamped_at_end=True),
     Form("a table", table, names_first=True),
 )
 """Where several can read the same number of lines, the first does."""

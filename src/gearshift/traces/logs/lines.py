@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gearshift.clock import NS_PER_S
@@ -43,6 +44,30 @@ class Line(NamedTuple):
     path: str = ""
     status: str = ""
     fields: Mapping[str, Any] = {}
+
+
+Read = Callable[[str], Line]
+"""Raises `ValueError` for a line that is none of its form."""
+
+
+class Head(NamedTuple):
+    """What a form is told from: the first lines of a log, and the name of its column of times if it is given."""
+
+    lines: Sequence[str]
+    time_field: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`reader` makes what reads lines, None where the head shows that the log has another form.
+
+    `stamped_at_end` is whether times are those of answers, `names_first` whether the first line has the columns' names.
+    """
+
+    name: str
+    reader: Callable[[Head], Read | None]
+    stamped_at_end: bool = False
+    names_first: bool = False
 
 
 def path_of(url: str) -> str:

@@ -23,8 +23,8 @@ from gearshift.support.decoding import csv_cells
 from gearshift.support.files import PathLike, open_to_read
 from gearshift.traces.generate import MOST_REQUESTS
 from gearshift.traces.logs.extended import MARK
-from gearshift.traces.logs.forms import FORMS, Form, Head, Read, mark_of
-from gearshift.traces.logs.lines import RATES, TIMES, Line, counted_by, number_of, uncounted_in
+from gearshift.traces.logs.forms import FORMS, mark_of
+from gearshift.traces.logs.lines import RATES, TIMES, Form, Head, Line, Read, counted_by, number_of, uncounted_in
 from gearshift.traces.logs.series import grid_counts, minute_counts, prometheus_counts
 from gearshift.traces.rows import LONGEST_S
 

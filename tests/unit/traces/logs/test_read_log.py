@@ -7,7 +7,8 @@ import pytest
 
 from gearshift.cli.data.trace import notes
 from gearshift.errors import InvalidInput
-from gearshift.traces.logs.forms import FORMS, Head, json_lines
+from gearshift.traces.logs.forms import FORMS, json_lines
+from gearshift.traces.logs.lines import Head
 from gearshift.traces.logs.read_log import LogRead, read_log
 from gearshift.traces.read import read_trace
 
