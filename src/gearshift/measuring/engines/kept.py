@@ -1,10 +1,9 @@
 """Answers, times and judgements, kept as they come, so that nothing is asked twice after an interruption."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from gearshift.models.language_config import EngineSettings, LanguageProject
 from gearshift.models.user_code import source_sha256
 from gearshift.profiles.engines.prompts import Prompt
 from gearshift.support.decoding import UNREADABLE
-from gearshift.support.files import read_bytes
+from gearshift.support.files import open_to_append, read_bytes
 
 VERSION = 3
 OF_REACHING = (
@@ -94,17 +93,8 @@ class _Lines:
 
     def add(self, row: msgspec.Struct) -> None:
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab+") as file:
-                file.write(_newline_lacking(file) + msgspec.json.encode(row) + b"\n")
-
-
-def _newline_lacking(file: BinaryIO) -> bytes:
-    """The end of a last line that was cut short, which would spoil the next."""
-    if file.seek(0, os.SEEK_END) == 0:
-        return b""
-    file.seek(-1, os.SEEK_END)
-    return b"" if file.read(1) == b"\n" else b"\n"
+            with open_to_append(self._path) as file:
+                file.write(msgspec.json.encode(row) + b"\n")
 
 
 class KeptRows:
