@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gearshift.demo.compiling import compiling
-from gearshift.demo.run import BURSTS, GIVE_UP_S, LEAST_MARGIN, SEED, Tell, require_sklearn
+from gearshift.demo.run import BURSTS, LEAST_MARGIN, SEED, Tell, require_sklearn, validated
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.models.config import PROJECT_FILE
 from gearshift.objective import Objective
 from gearshift.planner.space.ways import device_seconds
-from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
@@ -21,8 +20,7 @@ from gearshift.verbs.init import strip_of_digits
 from gearshift.verbs.init.write_project import MODELS_FILE
 from gearshift.verbs.plan_pipeline import pipeline_request
 from gearshift.verbs.profile import profile_pipelines
-from gearshift.verbs.validate import Validation, validate
-from gearshift.workload import Trace
+from gearshift.verbs.validate import Validation
 
 NAME = "digits"
 BASE_LOAD, PEAK_LOAD = 0.4, 2.0
@@ -94,8 +92,8 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
     demo = PipelineDemoResult(
         joint_planned=joint.predictions[NAME],
         without_replanning=None if plain is None else plain.predictions[NAME],
-        joint=_validated(joint, folder / "joint.json", trace, tell, 0.60),
-        apart=None if apart is None else _validated(apart, folder / "apart.json", trace, tell, 0.80),
+        joint=validated("planned joint", joint, folder / "joint.json", trace, tell, 0.60),
+        apart=None if apart is None else validated("planned apart", apart, folder / "apart.json", trace, tell, 0.80),
         why_not_apart=why_not,
         requests=len(trace),
         peak_qps=trace.peak_qps,
@@ -141,12 +139,3 @@ def _dearest_capacity_qps(measured: Profiles) -> float:
         dearest_s = max(device_seconds(curve) for curve in measured.operators[node.operator].whole_curves)
         work_s += items[name] / pipeline.requests * dearest_s
     return 1 / work_s
-
-
-def _validated(plan: GearPlan, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
-    write_plan(plan, path)
-
-    def replaying(done: int, total: int) -> None:
-        tell(f"serving and replaying: planned {path.stem}", share + 0.19 * done / total)
-
-    return validate(path, trace, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)

@@ -142,14 +142,14 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         tell("no plan refines within the latency", 0.5)
     made = refining if refining is not None and is_better(refining, of_gears, request) else of_gears
     write_plan(made, folder / "plan.json")
-    gears = _validated("gear plan", of_gears, folder / "gears.json", trace, tell, 0.50)
+    gears = validated("gear plan", of_gears, folder / "gears.json", trace, tell, 0.50)
     systems = {"gear plan": gears}
     refined: Validation | None = None
     if refining is not None:
-        refined = _validated("refinement", refining, folder / "refining.json", trace, tell, 0.66)
+        refined = validated("refinement", refining, folder / "refining.json", trace, tell, 0.66)
         systems["refinement"] = refined
     better = refined if refined is not None and made is refining else gears
-    only_largest = _validated(f"only {largest}", *_alone(request, largest, folder), trace, tell, 0.82)
+    only_largest = validated(f"only {largest}", *_alone(request, largest, folder), trace, tell, 0.82)
     systems[f"only {largest}"] = only_largest
     only_smallest, path = _alone(request, smallest, folder)
     write_plan(only_smallest, path)
@@ -195,7 +195,7 @@ def _alone(request: PlanRequest, model: str, folder: Path) -> tuple[GearPlan, Pa
     return single_model_plan(request, model), folder / f"only-{model}.json"
 
 
-def _validated(name: str, plan: GearPlan, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
+def validated(name: str, plan: GearPlan, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
     write_plan(plan, path)
 
     def replaying(done: int, total: int) -> None:

@@ -156,7 +156,7 @@ def write_atomically(path: PathLike, data: bytes, *, private: bool = False) -> N
 def open_to_append(path: Path) -> FileIO:
     """Open a file of lines; one that was cut short, as its writer was killed within it, is ended."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = cast(FileIO, path.open("a+b", buffering=0))
+    file = path.open("a+b", buffering=0)
     if file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
         file.write(b"\n")
     return file
