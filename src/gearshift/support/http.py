@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from gearshift.errors import InvalidInput
@@ -44,6 +45,15 @@ def address_of(base: str) -> Address:
         raise InvalidInput("this is no URL of a server", where=base, remedy="give it as http://HOST:PORT")
     secure = parts.scheme == "https"
     return Address(parts.hostname, port or (443 if secure else 80), secure, parts.path.rstrip("/"))
+
+
+def tls_context(ca_file: Path | str | None, *, where: str = "", named: str = "") -> ssl.SSLContext:
+    """The certificates to trust; raises `InvalidInput` if `ca_file` contains none."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # includes SSLError
+        what = f"no certificates can be read{named} ({error})"
+        raise InvalidInput(what, where=where or str(ca_file), remedy="name a PEM file") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +171,7 @@ class Connections:
 def fetched(url: str, *, within_s: float, largest_bytes: int) -> Response:
     """The answer to one GET; raises a `Failure`."""
     address, left_s = address_of(url), left_until(time.monotonic() + within_s)
-    connections = Connections(address, ssl.create_default_context() if address.secure else None, largest_bytes)
+    connections = Connections(address, tls_context(None) if address.secure else None, largest_bytes)
     try:
         return connections.exchange(connections.connected(left_s), "GET", "", None, {}, left_s)
     finally:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from gearshift.errors import InvalidInput
 from gearshift.models.remote_settings import AUTHORIZATION, RemoteSettings
 from gearshift.runtime.remote.masking import Mask
-from gearshift.support.http import Connections, Failure, address_of, asked_pause_s, left_until
+from gearshift.support.http import Connections, Failure, address_of, asked_pause_s, left_until, tls_context
 from gearshift.support.of_process import OfProcess
 
 LONGEST_TOLD = 300
@@ -59,7 +58,9 @@ class Endpoint:
         self._heard = False
         """Whether there has ever been an answer."""
         address = address_of(settings.url)
-        tls = _tls(settings.ca_file, directory, where) if address.secure else None
+        ca_file = settings.ca_file
+        trusted = None if ca_file is None else directory / ca_file
+        tls = tls_context(trusted, where=f"{where}.ca_file", named=f" from {ca_file!r}") if address.secure else None
         self._http = Connections(address, tls, settings.largest_answer_bytes)
         self._key = settings.key(f"{where}.api_key_env")
         self.mask = Mask(self._key, *(value for _, value in parse_qsl(parts.query)), query=self._query)
@@ -132,17 +133,6 @@ class Endpoint:
         header = self._settings.api_key_header
         bearer = header.lower() == AUTHORIZATION.lower()
         return {**headers, header: f"Bearer {self._key}" if bearer else self._key}
-
-
-def _tls(ca_file: str | None, directory: Path, where: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=None if ca_file is None else directory / ca_file)
-    except OSError as error:
-        raise InvalidInput(
-            f"no certificates can be read from {ca_file!r} ({error})",
-            where=f"{where}.ca_file",
-            remedy="name a PEM file",
-        ) from None
 
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
