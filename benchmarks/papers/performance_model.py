@@ -9,15 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.papers.capacity import check_capacity, formula_seconds
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.imported import infadapter_capacity, sponge_latency
 from benchmarks.shared.tables import print_head
 from gearshift.errors import InvalidInput
 from gearshift.profiles.performance_model import (
-    check_capacity,
     fit_performance_model,
     formula_coefficients,
-    formula_seconds,
     relative_errors,
 )
 from gearshift.profiles.profile import Profile
@@ -47,7 +46,7 @@ def main() -> None:
     b, c, s = (np.array(values, dtype=np.float64) for values in (batch_sizes, cores, seconds))
     print_head("| Sponge's 30 measurements, fitted to all | mean error | worst |")
     for name, found in (("least squares", least_squares(b, c, s)), ("ours, formula", formula_coefficients(b, c, s))):
-        mean, worst = relative_errors(formula_seconds(found.tolist() if name == "least squares" else found, b, c), s)
+        mean, worst = relative_errors(formula_seconds(list(found), b, c), s)
         print(f"| {name} | {mean:.1%} | {worst:.1%} |")
     model = fit_performance_model(batch_sizes, cores, seconds, model="sponge-resnet")
     print(

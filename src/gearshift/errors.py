@@ -1,8 +1,8 @@
 """Errors with their message, exit code and HTTP status, and remedies for numbers that are none."""
 
 import re
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 _PERCENT = re.compile(r"\s*([0-9]+(?:[.,][0-9]+)?)\s*%\s*")
 _COMMA = re.compile(r"\s*([+-]?[0-9]+),([0-9]+)\s*")
@@ -222,6 +222,12 @@ def all_of(errors: Sequence[InvalidInput], *, where: str) -> InvalidInput:
 def require(condition: bool, what: str, *, where: str = "", remedy: str = "") -> None:
     if not condition:
         raise InvalidInput(what, where=where, remedy=remedy)
+
+
+def require_each(of: object, names: Sequence[str], usable: Callable[[Any], bool], needs: str) -> None:
+    for name in names:
+        value = getattr(of, name)
+        require(usable(value), f"{name} is {value}, needs {needs}")
 
 
 def how_to_write(text: str, *, otherwise: str = "write a plain number, such as 0.5") -> str:

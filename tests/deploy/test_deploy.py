@@ -231,7 +231,7 @@ def exported(tmp_path_factory) -> str:
     And what a server of language models does of engines.
     """
     language = LanguageMetrics("chat", ("small",), ("small-0",))
-    language.engine_failed("small", "small-0", "stalled")
+    language.failures.labels("small", "small-0", "stalled").inc()
     with serving(tmp_path_factory.mktemp("task")) as server:
         assert infer(server, body((0, 1)))[0] == 200
         assert infer(server, body((666, 1)))[0] == 500

@@ -1,7 +1,6 @@
 """Clients of a server of the Open Inference Protocol V2 over HTTP, such as `gearshift serve`."""
 
 import asyncio
-import http.client
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from gearshift.client.http_client import HttpClient, Response
+from gearshift.client.http_client import HttpClient
 from gearshift.client.v2_client import (
     Call,
     ClientAnswer,
@@ -23,10 +22,8 @@ from gearshift.client.v2_client import (
 )
 from gearshift.errors import NoAnswer, require
 from gearshift.request import BulkWork
-from gearshift.support.of_process import KeptConnections, OfProcess
-
-PART_BYTES = 256 << 10
-"""Largest part of an answer that is read at once."""
+from gearshift.support.http import Connections, Failure, Response
+from gearshift.support.of_process import OfProcess
 
 
 class Client:
@@ -49,7 +46,7 @@ class Client:
         most_attempts: int = 8,
     ) -> None:
         self._protocol = ClientProtocol(url, operator, api_key, ca_file, longest_s, most_attempts)
-        self._free = KeptConnections()
+        self._http = Connections(self._protocol.address, self._protocol.tls)
         self._binary: bool | None = None
 
     def __enter__(self) -> "Client":
@@ -62,7 +59,7 @@ class Client:
 
     def close(self) -> None:
         """Close all connections; the client can still be used and opens new ones."""
-        self._free.close()
+        self._http.close()
 
     def infer(
         self,
@@ -100,55 +97,19 @@ class Client:
             time.sleep(pause_s)
 
     def _exchange(self, request: HttpRequest, call: Call) -> Response:
-        connection = self._connection(call)
         try:
-            connection.request(
-                request.method, self._protocol.address.prefix + request.path, request.body, request.headers
-            )
-            response = _read(connection, call)
-        except TimeoutError:
-            connection.close()
-            raise call.late() from None
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise NoAnswer(f"the connection to {self._protocol.url} ended ({error})") from None
-        except BaseException:
-            connection.close()
-            raise
-        if connection.sock is not None:
-            self._free.keep(connection)
-        return response
-
-    def _connection(self, call: Call) -> http.client.HTTPConnection:
-        if (kept := self._free.take()) is not None:
-            kept.sock.settimeout(call.left_s())
-            return kept
-        address, tls = self._protocol.address, self._protocol.tls
-        if tls is None:
-            new = http.client.HTTPConnection(address.host, address.port, timeout=call.left_s())
-        else:
-            new = http.client.HTTPSConnection(address.host, address.port, timeout=call.left_s(), context=tls)
-        try:
-            new.connect()
+            connection = self._http.connected(call.left_s)
         except OSError as error:
-            new.close()
             call.left_s()  # raises where time is up
             raise self._protocol.unreachable(error) from None
-        return new
-
-
-def _read(connection: http.client.HTTPConnection, call: Call) -> Response:
-    """Read the whole answer; each part must come before the call's time is up."""
-    sock = connection.sock  # the connection forgets it where it will not be kept
-    with connection.getresponse() as response:
-        parts = []
-        while part := response.read1(PART_BYTES):
-            parts.append(part)
-            sock.settimeout(call.left_s())
-        if response.length:
-            raise http.client.IncompleteRead(b"", response.length)
-    headers = {name.lower(): value for name, value in response.getheaders()}
-    return Response(response.status, headers, b"".join(parts))
+        try:
+            return self._http.exchange(
+                connection, request.method, request.path, request.body, request.headers, call.left_s
+            )
+        except TimeoutError:
+            raise call.late() from None
+        except Failure as error:
+            raise NoAnswer(f"the connection to {self._protocol.url} ended ({error})") from None
 
 
 class AsyncClient:

@@ -7,45 +7,13 @@ server.
 import asyncio
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import TracebackType
-from urllib.parse import urlsplit
 
 import httptools
 
-from gearshift.errors import InvalidInput, NoAnswer
+from gearshift.errors import NoAnswer
+from gearshift.support.http import Response, address_of
 from gearshift.support.of_process import OfProcess
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A server's address; `prefix` comes before every path."""
-
-    host: str
-    port: int
-    secure: bool
-    prefix: str
-
-
-def address_of(base: str) -> Address:
-    try:
-        parts = urlsplit(base)
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidInput("this is no URL of a server", where=base, remedy="give it as http://HOST:PORT")
-    secure = parts.scheme == "https"
-    return Address(parts.hostname, port or (443 if secure else 80), secure, parts.path.rstrip("/"))
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A whole answer; header names are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class _Connection(asyncio.Protocol):

@@ -1,6 +1,5 @@
 """The client side of V2 over HTTP without network access: requests, answers, retries."""
 
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gearshift.client.http_client import Response, address_of
 from gearshift.errors import (
     DeadlinePassed,
     Forbidden,
@@ -32,7 +30,7 @@ from gearshift.errors import (
 from gearshift.model import datatype_of, in_own_order
 from gearshift.request import BulkWork
 from gearshift.support.frames import FrameKind, columns_of, frame_of
-from gearshift.support.retry_after import asked_pause_s
+from gearshift.support.http import Response, address_of, asked_pause_s, tls_context
 from gearshift.v2.binary import BULK_HEADER, INFERENCE_HEADER, binary_tensor, read_answer
 
 BINARY_EXTENSION = "binary_tensor_data"
@@ -145,16 +143,6 @@ class ClientProtocol:
         if binary:
             headers = {**headers, "Content-Type": "application/octet-stream", INFERENCE_HEADER: str(len(head))}
         return HttpRequest("POST", self._path, b"".join([head, *buffers]), headers)
-
-
-def tls_context(ca_file: Path | str | None) -> ssl.SSLContext:
-    """Return the trusted certificates; raises `InvalidInput` if `ca_file` contains none."""
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # includes SSLError
-        raise InvalidInput(
-            f"no certificates can be read ({error})", where=str(ca_file), remedy="name a PEM file"
-        ) from None
 
 
 def _columns(inputs: Any) -> Mapping[str, ArrayLike]:

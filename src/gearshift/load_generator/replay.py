@@ -1,7 +1,7 @@
 """The open-loop load generator: send when the workload says, and measure from that instant."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,6 +35,8 @@ from gearshift.support.event_loop import loop_factory, much_load, run_in_own_loo
 from gearshift.workload import Workload
 
 HOW = Sending()
+SendApart = Callable[..., Coroutine[Any, Any, Effort]]
+"""As `send`, without a target, clock and begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,25 +98,22 @@ async def replay(
     )
     require(largest_lateness_s is None or largest_lateness_s > 0, f"largest_lateness_s is {largest_lateness_s}")
     stream = Stream(workload=workload, source=source, slo_s=slo_s, under_way_s=under_way_s)
-    log, effort, before, after = await _send(
-        target,
-        stream,
-        sending,
-        processes=min(processes, len(workload)),
-        progress=progress,
-        clock=clock or WallClock(),
-    )
-    return _replay_of(
-        stream,
-        log,
-        effort,
-        before,
-        after,
+    name, plain, apart = source.operator, _without_deadline(stream, sending), None
+    reached = target_at(target, name, source.output, plain) if isinstance(target, str) else target
+    if isinstance(target, str) and min(processes, len(workload)) > 1:
+        apart = partial(send_apart, target, name, source.output, processes=min(processes, len(workload)))
+    replays = await replay_together(
+        {name: reached},
+        {name: stream},
         sending=sending,
-        devices=devices,
         largest_lateness_s=largest_lateness_s,
+        devices=devices,
+        progress=progress,
+        clock=clock,
+        apart=apart,
         more_processes=isinstance(target, str),
     )
+    return replays[name]
 
 
 async def replay_together(
@@ -126,11 +125,14 @@ async def replay_together(
     devices: int = 0,
     progress: Progress | None = None,
     clock: Clock | None = None,
+    apart: SendApart | None = None,
+    more_processes: bool = False,
 ) -> dict[str, Replay]:
     """Send the streams of several pipelines at once, on one clock, each to its target; see `replay`.
 
     The connections of `sending` are shared out. Utilisation and batches are those of the whole
-    server. Raises as `replay`.
+    server. With `apart` loads are sent by that in place of this process; `more_processes` is whether
+    that is offered. Raises as `replay`.
     """
     each = msgspec.structs.replace(sending, connections=max(1, sending.connections // len(streams)))
     clock, first = clock or WallClock(), next(iter(targets.values()))
@@ -141,17 +143,13 @@ async def replay_together(
             await target.open()
         loads = {name: _load(targets[name], stream, each, rows[name]) for name, stream in streams.items()}
         before, begin_ns = await first.counters(), clock.now_ns()
+        here = partial(send, clock=clock, begin_ns=begin_ns)
         try:
             async with asyncio.TaskGroup() as group:
                 sent = {
                     name: group.create_task(
-                        send(
-                            targets[name],
-                            load,
-                            _without_deadline(streams[name], each),
-                            clock=clock,
-                            begin_ns=begin_ns,
-                            progress=done.of(name),
+                        (apart or partial(here, targets[name]))(
+                            load, _without_deadline(streams[name], each), progress=done.of(name)
                         )
                     )
                     for name, load in loads.items()
@@ -172,7 +170,7 @@ async def replay_together(
             sending=each,
             devices=devices,
             largest_lateness_s=largest_lateness_s,
-            more_processes=False,
+            more_processes=more_processes,
         )
         for name, stream in streams.items()
     }
@@ -235,37 +233,6 @@ def _replay_of(
         gears=gear_shifts(log),
         runs=after.runs_since(before),
     )
-
-
-async def _send(
-    target: str | Target,
-    stream: Stream,
-    sending: Sending,
-    *,
-    processes: int,
-    progress: Progress | None,
-    clock: Clock,
-) -> tuple[RequestLog, Effort, Counters, Counters]:
-    """Encode all requests, then send them, from this process or from several.
-
-    Returns their log, the generator's effort, and the server's counters before and after.
-    """
-    source, plain = stream.source, _without_deadline(stream, sending)
-    reached = target_at(target, source.operator, source.output, plain) if isinstance(target, str) else target
-    rows = _rows(reached, stream, sending)
-    try:
-        await reached.open()
-        load = _load(reached, stream, sending, rows)
-        before = await reached.counters()
-        if processes > 1 and isinstance(target, str):
-            effort = await send_apart(
-                target, source.operator, source.output, load, plain, processes=processes, progress=progress
-            )
-        else:
-            effort = await send(reached, load, plain, clock=clock, begin_ns=clock.now_ns(), progress=progress)
-        return load.log, effort, before, await reached.counters()
-    finally:
-        await reached.close()
 
 
 def _rows(target: Target, stream: Stream, sending: Sending) -> dict[int, dict[str, NDArray[Any]]]:

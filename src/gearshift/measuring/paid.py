@@ -8,10 +8,8 @@ samples, so that other samples may be added or removed.
 
 import hashlib
 import itertools
-import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput
+from gearshift.measuring.partial import key_of, partial_folder
 from gearshift.model import LABEL
 from gearshift.models.config import ModelSettings, Project
+from gearshift.models.remote_settings import OF_ASKING, OF_PATIENCE, OF_REACHING
 from gearshift.models.samples import Samples
 from gearshift.request import Request, Sample
 from gearshift.runtime.wire.batch_messages import settle
@@ -29,13 +29,7 @@ from gearshift.runtime.wire.messages import Done
 from gearshift.support.decoding import UNREADABLE
 from gearshift.support.files import read_bytes, write_atomically
 
-SUFFIX = ".partial"
 VERSION = 1
-KEY_LETTERS = 24
-_NAME = re.compile(rf"\.?(?:run|answers)-[0-9a-f]{{{KEY_LETTERS}}}-[0-9]{{6,}}\.(?:json|bin)(?:\..*)?")
-OF_PATIENCE = ("most_attempts", "longest_asking_s", "most_attempts_served")
-OF_ASKING = ("longest_s", "most_requests", *OF_PATIENCE)
-OF_REACHING = ("api_key_env", "api_key_header", "ca_file")
 
 Timed = tuple[tuple[float, ...], float]
 """Seconds in each segment, and of the round trip."""
@@ -180,29 +174,12 @@ class Kept:
         return found
 
 
-def partial_folder(profile_folder: Path) -> Path:
-    return profile_folder.resolve().with_name(profile_folder.resolve().name + SUFFIX)
-
-
-def kept_files(profile_folder: Path) -> list[Path]:
-    folder = partial_folder(profile_folder)
-    return [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
-
-
-def forget(profile_folder: Path, kept: Callable[[Path], list[Path]] = kept_files) -> None:
-    """Delete only the files kept for a profile that is now written."""
-    for path in kept(profile_folder):
-        path.unlink(missing_ok=True)
-    with suppress(OSError):  # missing, or it holds other files
-        partial_folder(profile_folder).rmdir()
-
-
 # Names ---------------------------------------------------------------------------------------------------------------
 
 
 def answers_key(project: Project, directory: Path, name: str) -> str:
     """A hash of everything that answers of remote model `name` depend on, except the samples."""
-    return _hash(
+    return key_of(
         [
             VERSION,
             name,
@@ -216,7 +193,7 @@ def runs_key(project: Project, names: Sequence[str], samples: Samples, seed: int
     """A hash of everything that run times of remote models `names`, timed in turn, depend on."""
     how = msgspec.to_builtins(project.profile)
     models = {name: _settings(project.models[name], without=OF_PATIENCE) for name in names}
-    return _hash([VERSION, models, how, seed, sample_names(samples.arrays)])
+    return key_of([VERSION, models, how, seed, sample_names(samples.arrays)])
 
 
 def sample_names(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
@@ -260,10 +237,6 @@ def _certainty(certainty: str, directory: Path) -> str:
         return certainty + hashlib.sha256((directory / file).read_bytes()).hexdigest()
     except OSError as error:
         raise InvalidInput(f"cannot be read ({error.strerror})", where=str(directory / file)) from None
-
-
-def _hash(content: Any) -> str:
-    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:KEY_LETTERS]
 
 
 def _number(path: Path) -> int:

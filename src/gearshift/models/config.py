@@ -48,7 +48,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             require(self.frame is None, "frame and remote are both given", remedy="leave frame out")
             require(not self.categories, "categories and remote are both given", remedy="leave categories out")
         elif not self.is_onnx_file and not self.registry:
-            _check_reference(self.load, "load", "file.py:function, file.onnx, mlflow:FOLDER or huggingface:FOLDER")
+            require_reference(self.load, "load", "file.py:function, file.onnx, mlflow:FOLDER or huggingface:FOLDER")
         require(len(set(self.outputs.values())) == len(self.outputs), "two outputs have the same name here")
         require(
             not self.categories or self.frame in (None, "pandas"),
@@ -114,9 +114,9 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         if self.samples:
-            _check_reference(self.samples, "samples")
+            require_reference(self.samples, "samples")
         if self.function:
-            _check_reference(self.function, "function")
+            require_reference(self.function, "function")
             require(not self.models, "function and models are both given", remedy="give one of them")
         else:
             require(
@@ -140,7 +140,7 @@ class OneOperator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         require_operator_name(self.operator)
-        _check_reference(self.samples, "samples")
+        require_reference(self.samples, "samples")
         require(len(self.models) >= 1, "there are no models", remedy="add a [models.NAME] section")
         _check_certainty(self.certainty)
 
@@ -163,7 +163,7 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def __post_init__(self) -> None:
         if self.samples:
-            _check_reference(self.samples, "samples")
+            require_reference(self.samples, "samples")
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -302,7 +302,7 @@ def read_project(path: Path) -> Project:
 
 def _check_certainty(certainty: str) -> None:
     if ":" in certainty:
-        _check_reference(certainty, "certainty")
+        require_reference(certainty, "certainty")
     else:
         require(
             certainty in BUILT_IN,
@@ -311,7 +311,7 @@ def _check_certainty(certainty: str) -> None:
         )
 
 
-def _check_reference(reference: str, field: str, form: str = "file.py:function") -> None:
+def require_reference(reference: str, field: str, form: str = "file.py:function") -> None:
     file, colon, function = reference.partition(":")
     require(
         bool(colon) and file.endswith(".py") and function.isidentifier(),

@@ -4,13 +4,12 @@ import shlex
 from pathlib import Path
 from string import Formatter
 from typing import Any, Literal, get_args
-from urllib.parse import urlsplit
 
 import msgspec
 
-from gearshift.errors import InvalidInput, require
-from gearshift.models.config import require_name, require_operator_name
-from gearshift.models.remote_settings import api_key_of
+from gearshift.errors import InvalidInput, require, require_each
+from gearshift.models.config import require_name, require_operator_name, require_reference
+from gearshift.models.remote_settings import api_key_of, parts_of_url, require_plain_url
 from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.files import read_text
 
@@ -81,27 +80,19 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         require(len(set(self.urls)) == len(self.urls), "a url is given twice", remedy="give each replica's once")
         if self.command:
             self._check_command()
-        for name in ("longest_start_s", "longest_s"):
-            value = getattr(self, name)
-            require(0 < value <= 86_400, f"{name} is {value}, needs more than 0, up to 86400")
         counts = (
-            "context_tokens",
-            "largest_running",
-            "largest_batched_tokens",
+            *("context_tokens", "largest_running", "largest_batched_tokens"),
             "block_tokens",
             "cores",
             "picture_tokens",
         )
-        for name in counts:
-            value = getattr(self, name)
-            require(1 <= value <= 1 << 30, f"{name} is {value}, needs 1 or more")
-        for name in ("requests_per_minute", "tokens_per_minute"):
-            limit = getattr(self, name)
-            require(limit is None or 1 <= limit <= 1 << 40, f"{name} is {limit}, needs 1 or more")
+        seconds, limits = ("longest_start_s", "longest_s"), ("requests_per_minute", "tokens_per_minute")
+        require_each(self, seconds, lambda value: 0 < value <= 86_400, "more than 0, up to 86400")
+        require_each(self, counts, lambda value: 1 <= value <= 1 << 30, "1 or more")
+        require_each(self, limits, lambda limit: limit is None or 1 <= limit <= 1 << 40, "1 or more")
         self._check_degrees()
-        for name in ("weights_bytes", "kv_bytes_per_token"):
-            value = getattr(self, name)
-            require(0 <= value <= 1 << 50, f"{name} is {value}, needs 0 (not known) or more")
+        sizes = "weights_bytes", "kv_bytes_per_token"
+        require_each(self, sizes, lambda value: 0 <= value <= 1 << 50, "0 (not known) or more")
         least = self.block_tokens
         enough = self.kv_tokens is None or self.kv_tokens >= least
         require(enough, f"kv_tokens is {self.kv_tokens}, needs at least one block of {least}")
@@ -252,9 +243,7 @@ class LanguageProject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         for name in self.models:
             require_name(name, "a model")
         if self.judge:
-            file, colon, function = self.judge.partition(":")
-            usable = bool(colon) and file.endswith(".py") and function.isidentifier()
-            require(usable, f"judge is {self.judge!r}", remedy="write it as file.py:function")
+            require_reference(self.judge, "judge")
         require(1 <= self.most_tokens <= 1 << 20, f"most_tokens is {self.most_tokens}, needs 1 to {1 << 20}")
         require(0 <= self.temperature <= 2, f"temperature is {self.temperature}, needs 0 to 2")
         places: dict[tuple[str, str], str] = {}
@@ -291,13 +280,9 @@ def read_language_project(path: Path) -> LanguageProject:
 
 
 def _check_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    plain = url.isascii() and url.isprintable() and " " not in url
-    require(usable and plain, f"url is {url!r}", remedy="give it as https://HOST:PORT/v1, or with http")
+    remedy = "give it as https://HOST:PORT/v1, or with http"
+    parts = parts_of_url(url, remedy=remedy)
+    require_plain_url(url, remedy=remedy)
     require(
         not (parts.query or parts.fragment or parts.username or parts.password),
         "url holds more than host, port and path",

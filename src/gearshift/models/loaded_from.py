@@ -18,24 +18,13 @@ import msgspec
 
 from gearshift.errors import InvalidInput
 from gearshift.models.config import ModelSettings, Project, read_project
+from gearshift.models.remote_settings import OF_ASKING, OF_REACHING
 from gearshift.support.files import open_to_read
 
 MIB = 1 << 20
 WHOLE_BYTES = 64 * MIB
 """Larger files are hashed only up to this many bytes: weights trained anew differ everywhere."""
 NOT_OF_ANSWERS = frozenset({"memory_mib", "environment", "remote"})
-NOT_OF_REMOTE_ANSWERS = frozenset(
-    {
-        "api_key_env",
-        "api_key_header",
-        "ca_file",
-        "longest_s",
-        "most_requests",
-        "most_attempts",
-        "longest_asking_s",
-        "most_attempts_served",
-    }
-)
 OF_ADAPTATION = ("state.json", "versions")
 """Files next to the manifest of learned caches that serving itself changes."""
 CACHES_MANIFEST = "manifest.json"
@@ -100,7 +89,7 @@ def settings_of(project: Project, model: str) -> str:
     """Hash the settings that a model's answers depend on, except for defaults."""
     settings = project.models[model]
     given = _given(settings, NOT_OF_ANSWERS)
-    remote = {} if settings.remote is None else _given(settings.remote, NOT_OF_REMOTE_ANSWERS)
+    remote = {} if settings.remote is None else _given(settings.remote, frozenset(OF_ASKING + OF_REACHING))
     return _hash(msgspec.json.encode([project.operator_with(model).certainty, given, remote], order="deterministic"))
 
 

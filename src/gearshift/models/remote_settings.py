@@ -4,7 +4,7 @@ import os
 import re
 from string import Formatter
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -22,6 +22,10 @@ OUR_HEADERS = frozenset(
     {"authorization", "connection", "content-length", "content-type", "host", "inference-header-content-length", "te",
      "transfer-encoding", "upgrade"}
 )  # fmt: skip
+OF_PATIENCE = ("most_attempts", "longest_asking_s", "most_attempts_served")
+OF_ASKING = ("longest_s", "most_requests", *OF_PATIENCE)
+OF_REACHING = ("api_key_env", "api_key_header", "ca_file")
+"""Settings that a model's answers do not depend on, as those of asking."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 
 
@@ -105,19 +109,13 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             self._check_prompt()
 
     def _check_url(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            usable = False
-        require(usable, f"url is {self.url!r}", remedy="give it as https://HOST:PORT/PATH, or with http")
+        parts = parts_of_url(self.url, remedy="give it as https://HOST:PORT/PATH, or with http")
         require(
             not (parts.fragment or parts.username or parts.password),
             "url holds more than host, port and path",
             remedy="let ?name=value alone follow the path, and name the key's environment variable by api_key_env",
         )
-        plain = self.url.isascii() and self.url.isprintable() and " " not in self.url
-        require(plain, f"url is {self.url!r}", remedy="write it in plain ASCII")
+        require_plain_url(self.url, remedy="write it in plain ASCII")
 
     def _check_headers(self) -> None:
         for name in (self.api_key_header, *self.headers):
@@ -156,6 +154,21 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def key(self, where: str) -> str | None:
         """The key or None; raises `InvalidInput` where its variable is unset or unusable."""
         return api_key_of(self.api_key_env, where)
+
+
+def parts_of_url(url: str, *, remedy: str) -> SplitResult:
+    """The parts of a server's URL; raises `InvalidInput` for any other text."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    require(usable, f"url is {url!r}", remedy=remedy)
+    return parts
+
+
+def require_plain_url(url: str, *, remedy: str) -> None:
+    require(url.isascii() and url.isprintable() and " " not in url, f"url is {url!r}", remedy=remedy)
 
 
 def api_key_of(variable: str | None, where: str) -> str | None:

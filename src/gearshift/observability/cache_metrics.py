@@ -1,9 +1,8 @@
 """Metrics of the audit and the adaptation of learned caches."""
 
 from collections.abc import Mapping
-from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from gearshift.observability.families import Families
 
 COUNTED = {
     "learnt": ("gearshift_cache_learnt", "Answers of learned caches that were learnt from."),
@@ -24,27 +23,29 @@ RETRAININGS = "swapped", "set", "worse", "diverged", "out_of_memory", "failed"
 class CacheMetrics:
     """Counters and gauges by model; counts come from a process that may restart."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
-        self._counters = {name: counter(metric, text, ["model"]) for name, (metric, text) in COUNTED.items()}
-        self.not_finite = counter("gearshift_cache_not_finite", "Lookups that met NaN or infinity.", ["model"])
-        self.version = gauge("gearshift_cache_version", "The version of learned caches in use.", ["model"])
-        self.off = gauge(
-            "gearshift_cache_off", "1 where audits have switched a learned cache off.", ["model", "segment"]
+    def __init__(self, families: Families | None = None) -> None:
+        of = families or Families()
+        self._counters = {name: of.counter(metric, text, "model") for name, (metric, text) in COUNTED.items()}
+        self.not_finite = of.counter("gearshift_cache_not_finite", "Lookups that met NaN or infinity.", "model")
+        self.version = of.gauge("gearshift_cache_version", "The version of learned caches in use.", "model")
+        self.off = of.gauge(
+            "gearshift_cache_off", "1 where audits have switched a learned cache off.", "model", "segment"
         )
-        self.attended = gauge(
-            "gearshift_cache_attended", "1 while a process attends to a model's learned caches.", ["model"]
+        self.attended = of.gauge(
+            "gearshift_cache_attended", "1 while a process attends to a model's learned caches.", "model"
         )
-        self.retrainings = counter(
-            "gearshift_cache_retrainings", "Retrainings by what became of them.", ["model", "outcome"]
+        self.retrainings = of.counter(
+            "gearshift_cache_retrainings", "Retrainings by what became of them.", "model", "outcome"
         )
-        self.disagreement = gauge(
+        self.disagreement = of.gauge(
             "gearshift_cache_disagreement_ratio",
             "Share of a learned cache's hits with which the whole model disagrees.",
-            ["model", "segment", "bound"],
+            "model",
+            "segment",
+            "bound",
         )
-        self.restarts = counter(
-            "gearshift_cache_attendant_restarts", "Processes of audit and adaptation that ended.", ["model"]
+        self.restarts = of.counter(
+            "gearshift_cache_attendant_restarts", "Processes of audit and adaptation that ended.", "model"
         )
 
     def begin(self, model: str) -> None:

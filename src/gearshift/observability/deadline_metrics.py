@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-
 from gearshift.clock import NS_PER_S
+from gearshift.observability.families import Families
 from gearshift.request import NO_DEADLINE_NS, Answer, Sample
 
 SLACK_SECONDS = (0.0, *(base * 10.0**power for power in range(-3, 2) for base in (1, 2, 5)))
@@ -13,28 +12,28 @@ TRAVEL_SECONDS = SLACK_SECONDS[1:]
 
 
 class DeadlineMetrics:
-    """Metrics of requests with a client's deadline; invisible without a registry."""
+    """Metrics of requests with a client's deadline."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        slack = Histogram(
+    def __init__(self, families: Families | None = None) -> None:
+        of = families or Families()
+        slack = of.histogram(
             "gearshift_slack_seconds",
             "Time left to the earliest deadline of a batch at its start, and to a request's at its end.",
-            ["at"],
+            "at",
             buckets=SLACK_SECONDS,
-            registry=registry,
         )
         self.dispatch, self.finish = slack.labels("dispatch"), slack.labels("finish")
-        self.communication = Histogram(
+        self.communication = of.histogram(
             "gearshift_communication_seconds",
             "From when a request was sent, where that is trusted, to its arrival.",
             buckets=TRAVEL_SECONDS,
-            registry=registry,
+        ).labels()
+        self.untrusted = of.counter(
+            "gearshift_untrusted_clocks",
+            "Requests whose time of sending did not count.",
+            "reason",
+            known=("clock", "malformed"),
         )
-        self.untrusted = Counter(
-            "gearshift_untrusted_clocks", "Requests whose time of sending did not count.", ["reason"], registry=registry
-        )
-        for reason in ("clock", "malformed"):
-            self.untrusted.labels(reason)
 
     def started(self, samples: Sequence[Sample], now_ns: int) -> None:
         tightest_ns = min([sample.request.deadline_ns for sample in samples])

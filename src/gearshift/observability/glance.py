@@ -14,7 +14,7 @@ class NodeSums(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are counts by bucket of `metrics.SECONDS`, with one more for those beyond; busy seconds are by device.
+    """Times are counts by bucket of `families.SECONDS`, with one more for those beyond; busy seconds are by device.
 
     `ttft`, `per_token` and `output_tokens` are of language models.
     """

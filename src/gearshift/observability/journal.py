@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from gearshift.support.files import is_plain, not_written, open_in_place
+from gearshift.support.files import is_plain, not_written, open_in_place, open_to_append
 from gearshift.support.plain_text import plain
 
 ROTATE_AT_BYTES = 64 << 20
@@ -100,11 +100,7 @@ class JournalFile(Journal):
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = self._path.open("a+b", buffering=0)
-            if file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
-                file.write(b"\n")  # its writer was killed within a line
-            self._file = file
+            self._file = open_to_append(self._path)
         return self._file
 
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
+from prometheus_client import ProcessCollector
 
+from gearshift.observability.families import Families, Histogram
 from gearshift.observability.glance import Glance, summed
-from gearshift.observability.metrics import SECONDS, Counter, Histogram, Totals
+from gearshift.observability.metrics import Totals
 
 OUTCOMES = "answered", "degraded", "failed", "refused", "cancelled"
 SWAPS = "taken_over", "failed"
@@ -44,56 +45,56 @@ class LanguageServing(Protocol):
     def replicas_ready(self, model: int) -> int: ...
 
 
-class LanguageMetrics:
+class LanguageMetrics(Families):
     """Times are in seconds from arrival; tokens are those that engines gave."""
 
     def __init__(self, operator: str, models: Sequence[str], replicas: Sequence[str]) -> None:
-        self._registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        counter = partial(Counter, registry=registry)
-        histogram = partial(Histogram, registry=registry, buckets=SECONDS)
+        super().__init__()
+        ProcessCollector(registry=self.registry)
         self._operator, self._models, self._replicas = operator, models, replicas
-        self._requests = counter("gearshift_requests", "Requests by outcome.", ["operator", "outcome"])
-        self._refused = counter("gearshift_dropped", "Requests refused, by why.", ["reason"])
-        self._answers = counter("gearshift_answers", "Answers by model.", ["model"])
-        self._latency = histogram("gearshift_request_latency_seconds", "From arrival to the last token.", ["model"])
-        self._ttft = histogram("gearshift_ttft_seconds", "From arrival to the first token that is shown.", ["model"])
-        self._decision = histogram(
-            "gearshift_decision_seconds", "From the answering model's first token until it may be shown.", ["model"]
+        self._requests = self.counter("gearshift_requests", "Requests by outcome.", "operator", "outcome")
+        self._refused = self.counter("gearshift_dropped", "Requests refused, by why.", "reason", known=REASONS)
+        self._answers = self.counter("gearshift_answers", "Answers by model.", "model", known=models)
+        self._latency = self.histogram("gearshift_request_latency_seconds", "From arrival to the last token.", "model")
+        self._ttft = self.histogram("gearshift_ttft_seconds", "From arrival to the first token that is shown.", "model")
+        self._decision = self.histogram(
+            "gearshift_decision_seconds", "From the answering model's first token until it may be shown.", "model"
         )
-        self._per_token = histogram("gearshift_per_token_seconds", "Mean time between an answer's tokens.", ["model"])
-        self._prompt = counter("gearshift_prompt_tokens", "Tokens of prompts that engines worked through.", ["model"])
-        self._output = counter("gearshift_output_tokens", "Tokens of answers that were given.", ["model"])
-        self._discarded = counter("gearshift_discarded_tokens", "Tokens of stages that were not sure.", ["model"])
-        self._restarts = counter("gearshift_restarts", "Engines that ended or were lost.", ["replica"])
-        self._failures = counter(
-            "gearshift_engine_failures", "Tries at engines that failed, by why.", ["model", "replica", "reason"]
+        self._per_token = self.histogram(
+            "gearshift_per_token_seconds", "Mean time between an answer's tokens.", "model"
         )
-        self._changes = counter("gearshift_engine_changes", "Engines that said they are others.", ["replica"])
-        self._shifts = counter("gearshift_shifts", "Gear shifts.")
-        self._swaps = counter("gearshift_swaps", "Swaps of the plan by outcome.", ["outcome"])
+        self.prompt = self.counter(
+            "gearshift_prompt_tokens", "Tokens of prompts that engines worked through.", "model", known=models
+        )
+        self._output = self.counter(
+            "gearshift_output_tokens", "Tokens of answers that were given.", "model", known=models
+        )
+        self.discarded = self.counter(
+            "gearshift_discarded_tokens", "Tokens of stages that were not sure.", "model", known=models
+        )
+        self.restarts = self.counter("gearshift_restarts", "Engines that ended or were lost.", "replica")
+        self.failures = self.counter(
+            "gearshift_engine_failures", "Tries at engines that failed, by why.", "model", "replica", "reason"
+        )
+        self.changes = self.counter("gearshift_engine_changes", "Engines that said they are others.", "replica")
+        self.shifts = self.counter("gearshift_shifts", "Gear shifts.").labels()
+        self.swaps = self.counter("gearshift_swaps", "Swaps of the plan by outcome.", "outcome", known=SWAPS)
         self._last_answer_s = 0.0
         self._serving: LanguageServing | None = None
         self._last_gear = 0
         self._add_gauges()
+        self._ready = self.gauge("gearshift_replicas_ready", "Engines that serve.", "model")
+        self.drift = self.gauge("gearshift_profile_drift", "1 while a model's answers are not as recorded.", "model")
+        self._sent = self.gauge("gearshift_outstanding", "Requests that an engine has.", "replica")
         for outcome in OUTCOMES:
             self._requests.labels(operator, outcome)
-        for reason in REASONS:
-            self._refused.labels(reason)
-        for outcome in SWAPS:
-            self._swaps.labels(outcome)
         for model in models:
-            for family in (self._answers, self._prompt, self._output, self._discarded):
-                family.labels(model)
             for times in (self._latency, self._ttft, self._decision, self._per_token):
                 times.labels(model)
 
     def _add_gauges(self) -> None:
         def gauge(name: str, text: str, value: Callable[[LanguageServing], float]) -> None:
-            def now() -> float:
-                return 0.0 if self._serving is None else value(self._serving)
-
-            Gauge(name, text, registry=self._registry).set_function(now)
+            self.gauge(name, text).set_function(lambda: 0.0 if self._serving is None else value(self._serving))
 
         gauge("gearshift_ready", "1 when requests are let in and answered.", lambda of: of.ready)
         gauge("gearshift_degraded", "1 while a model has no engine that answers.", lambda of: bool(of.degraded))
@@ -103,11 +104,6 @@ class LanguageMetrics:
         gauge("gearshift_load", "The load that was measured last, in the plan's unit.", lambda of: of.load)
         gauge("gearshift_waiting_requests", "Requests that wait for an engine.", lambda of: of.waiting)
         gauge("gearshift_open_requests", "Requests whose answer has not ended.", lambda of: of.open_requests)
-        registry = self._registry
-        self._ready = Gauge("gearshift_replicas_ready", "Engines that serve.", ["model"], registry=registry)
-        text = "1 while a model's answers are not as recorded."
-        self._drift = Gauge("gearshift_profile_drift", text, ["model"], registry=registry)
-        self._sent = Gauge("gearshift_outstanding", "Requests that an engine has.", ["replica"], registry=registry)
 
     @property
     def is_watching(self) -> bool:
@@ -120,17 +116,17 @@ class LanguageMetrics:
         self._serving, self._last_gear = serving, last_gear
         models, replicas = models or self._models, replicas or self._replicas
         self._models = list(dict.fromkeys((*self._models, *models)))
-        self._drift.clear()
+        self.drift.clear()
         for model in models:
-            self._drift.labels(model).set(0)
+            self.drift.labels(model).set(0)
         self._ready.clear()
         for number, model in enumerate(models):
             self._ready.labels(model).set_function(partial(serving.replicas_ready, number))
         self._sent.clear()
         for number, replica in enumerate(replicas):
             self._sent.labels(replica).set_function(partial(serving.outstanding, number))
-            self._restarts.labels(replica)
-            self._changes.labels(replica)
+            self.restarts.labels(replica)
+            self.changes.labels(replica)
 
     def answered(
         self, model: str, outcome: str, *, ttft_s: float, decision_s: float, total_s: float, output_tokens: int
@@ -152,30 +148,6 @@ class LanguageMetrics:
     def refused(self, reason: str) -> None:
         self.ended("refused")
         self._refused.labels(reason).inc()
-
-    def prompt(self, model: str, tokens: int) -> None:
-        self._prompt.labels(model).inc(tokens)
-
-    def discarded(self, model: str, tokens: int) -> None:
-        self._discarded.labels(model).inc(tokens)
-
-    def lost(self, replica: str) -> None:
-        self._restarts.labels(replica).inc()
-
-    def engine_failed(self, model: str, replica: str, reason: str) -> None:
-        self._failures.labels(model, replica, reason).inc()
-
-    def engine_changed(self, replica: str) -> None:
-        self._changes.labels(replica).inc()
-
-    def profile_drift(self, model: str, *, drifting: bool) -> None:
-        self._drift.labels(model).set(drifting)
-
-    def swapped(self, outcome: str) -> None:
-        self._swaps.labels(outcome).inc()
-
-    def shifted(self) -> None:
-        self._shifts.labels().inc()
 
     def totals(self, operator: str) -> Totals:
         """Sums over the requests that were answered."""
@@ -201,6 +173,3 @@ class LanguageMetrics:
             per_token=counts(self._per_token),
             output_tokens=sum(self._output.by_last().values()),
         )
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)

@@ -2,116 +2,22 @@
 
 import math
 import time
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
+from prometheus_client import Gauge, ProcessCollector
 
 from gearshift.observability.adapting_metrics import AdaptingFamilies, AdaptingMetrics
 from gearshift.observability.cache_metrics import CacheMetrics
 from gearshift.observability.core_metrics import CoreMetrics
 from gearshift.observability.deadline_metrics import DeadlineMetrics
+from gearshift.observability.families import SECONDS, Count, Distribution, Families
 from gearshift.observability.glance import Glance, NodeSums, summed
 from gearshift.policies.batching import AUDIT, BULK, DEADLINE, FULL, LONGEST_WAIT, REFINES, RETRY
 from gearshift.request import Answer, ItemFacts
 
-
-class Count:
-    __slots__ = ("created", "value")
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self.created = time.time()
-
-    def inc(self, by: float = 1.0) -> None:
-        self.value += by
-
-
-class Distribution:
-    """One histogram of a family; `counts` are per bucket, not cumulative."""
-
-    __slots__ = ("_bounds", "counts", "created", "sum")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-        self.created = time.time()
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.sum += value
-
-
-class Counter:
-    """A family of counters, one for each combination of label values seen."""
-
-    def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, registry: CollectorRegistry) -> None:
-        self._name, self._text, self._labels = name, text, tuple(labels)
-        self._children: dict[tuple[str, ...], Count] = {}
-        if not labels:
-            self.labels()
-        registry.register(self)
-
-    def labels(self, *values: str) -> Count:
-        child = self._children.get(values)
-        if child is None:
-            child = self._children[values] = Count()
-        return child
-
-    def by_last(self, *before: str) -> dict[str, float]:
-        """Sums of the children whose first labels are `before`, by their last label."""
-        sums: dict[str, float] = {}
-        for values, child in self._children.items():
-            if values[: len(before)] == before:
-                sums[values[-1]] = sums.get(values[-1], 0.0) + child.value
-        return sums
-
-    def collect(self) -> Iterable[Metric]:
-        family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for values, child in self._children.items():
-            family.add_metric(values, child.value, created=child.created)
-        yield family
-
-
-class Histogram:
-    """A family of histograms with the same `buckets`, one per combination of label values seen."""
-
-    def __init__(
-        self, name: str, text: str, labels: Sequence[str] = (), *, buckets: Sequence[float], registry: CollectorRegistry
-    ) -> None:
-        self._name, self._text, self._labels, self._buckets = name, text, tuple(labels), tuple(buckets)
-        self._children: dict[tuple[str, ...], Distribution] = {}
-        if not labels:
-            self.labels()
-        registry.register(self)
-
-    def labels(self, *values: str) -> Distribution:
-        child = self._children.get(values)
-        if child is None:
-            child = self._children[values] = Distribution(self._buckets)
-        return child
-
-    def collect(self) -> Iterable[Metric]:
-        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        bounds = [floatToGoString(bound) for bound in (*self._buckets, math.inf)]  # type: ignore[no-untyped-call]
-        for values, child in self._children.items():
-            total, buckets = 0, []
-            for bound, count in zip(bounds, child.counts, strict=True):
-                total += count
-                buckets.append((bound, total))
-            family.add_metric(values, buckets, child.sum)
-            family.add_sample(f"{self._name}_created", dict(zip(self._labels, values, strict=True)), child.created)
-        yield family
-
-
-SECONDS = tuple(base * 10.0**power for power in range(-4, 2) for base in (1, 2, 5))
 BATCH_SIZES = tuple(float(1 << power) for power in range(11))
 REASONS = {
     FULL: "full",
@@ -194,10 +100,10 @@ LAST_SEGMENT = 999
 class NodeMetrics:
     """The items of pipelines of several nodes, by node."""
 
-    def __init__(self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]) -> None:
-        by = ["operator", "node"]
-        self._items = counter("gearshift_node_items", "Items that ended, by outcome.", [*by, "model", "outcome"])
-        self._seconds = histogram("gearshift_node_seconds", "Time of an item in queues and batches.", by)
+    def __init__(self, of: Families) -> None:
+        by = "operator", "node"
+        self._items = of.counter("gearshift_node_items", "Items that ended, by outcome.", *by, "model", "outcome")
+        self._seconds = of.histogram("gearshift_node_seconds", "Time of an item in queues and batches.", *by)
         self._nodes: dict[str, Sequence[str]] = {}
 
     def begin(self, operator: str, nodes: Sequence[str]) -> None:
@@ -219,66 +125,57 @@ class NodeMetrics:
         return sums
 
 
-class Metrics:
+class Metrics(Families):
     """The metrics of a server; where it serves several `pipelines`, their own have the label `operator`."""
 
     def __init__(self, pipelines: Sequence[str] = ()) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._by = by = ["operator"] if len(pipelines) > 1 else []
-        ProcessCollector(registry=registry)
-        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
-        histogram = partial(Histogram, registry=registry)
-        adapting = AdaptingFamilies(registry, by)
+        super().__init__()
+        self._by = by = ("operator",) if len(pipelines) > 1 else ()
+        ProcessCollector(registry=self.registry)
+        adapting = AdaptingFamilies(self, by)
         self._adapting_of = {name: AdaptingMetrics(adapting, self._own(name)) for name in pipelines or ("",)}
-        self.caches = CacheMetrics(registry)
-        self._requests = counter("gearshift_requests", "Requests by outcome.", ["operator", "outcome"])
-        self._latency = histogram(
-            "gearshift_request_latency_seconds",
-            "From a request's arrival to its answer.",
-            ["operator", "outcome"],
-            buckets=SECONDS,
+        self.caches = CacheMetrics(self)
+        self._requests = self.counter("gearshift_requests", "Requests by outcome.", "operator", "outcome")
+        self._latency = self.histogram(
+            "gearshift_request_latency_seconds", "From a request's arrival to its answer.", "operator", "outcome"
         )
-        self._rows = counter("gearshift_rows", "Rows of answered requests.", ["operator"])
-        self.bulk_rows = counter(
-            "gearshift_bulk_rows", "Rows of bulk work that ended, by outcome.", ["operator", "outcome"]
+        self._rows = self.counter("gearshift_rows", "Rows of answered requests.", "operator")
+        self.bulk_rows = self.counter(
+            "gearshift_bulk_rows", "Rows of bulk work that ended, by outcome.", "operator", "outcome"
         )
-        self._exits = counter("gearshift_exits", "Rows by the segment after which they left.", ["model", "segment"])
+        self._exits = self.counter("gearshift_exits", "Rows by the segment after which they left.", "model", "segment")
         self._answered: defaultdict[tuple[str, str], Count] = defaultdict(Count)
         """Rows by pipeline and the model that answered; not published."""
-        self._queue = histogram("gearshift_queue_seconds", "Time a request waited in queues.", by, buckets=SECONDS)
-        self._run = histogram("gearshift_run_seconds", "Time a batch held its devices.", ["model"], buckets=SECONDS)
-        self._busy = counter("gearshift_device_busy_seconds", "Time a device was held by batches.", ["device"])
-        self._batch_size = histogram("gearshift_batch_size", "Samples per batch.", ["model"], buckets=BATCH_SIZES)
-        self._batches = counter("gearshift_batches", "Batches by why they started.", ["model", "reason"])
-        self._forwarded = counter("gearshift_forwarded", "Answered samples that a stage had forwarded.", [*by, "stage"])
-        self._by_time = counter(
-            "gearshift_rows_by_time", "Rows answered with what they had, as their time to refine ended.", by
+        self._queue = self.histogram("gearshift_queue_seconds", "Time a request waited in queues.", *by)
+        self._run = self.histogram("gearshift_run_seconds", "Time a batch held its devices.", "model")
+        self._busy = self.counter("gearshift_device_busy_seconds", "Time a device was held by batches.", "device")
+        self._batch_size = self.histogram("gearshift_batch_size", "Samples per batch.", "model", buckets=BATCH_SIZES)
+        self._batches = self.counter("gearshift_batches", "Batches by why they started.", "model", "reason")
+        self._forwarded = self.counter(
+            "gearshift_forwarded", "Answered samples that a stage had forwarded.", *by, "stage"
         )
-        self._restarts = counter("gearshift_restarts", "Workers that ended.", ["replica"])
-        self._failures = counter(
-            "gearshift_replica_failures", "Batches that failed as a whole, by why.", ["model", "replica", "reason"]
+        self._by_time = self.counter(
+            "gearshift_rows_by_time", "Rows answered with what they had, as their time to refine ended.", *by
         )
-        self._late = counter("gearshift_late", "Requests answered after their deadline.", ["operator"])
-        self._dropped = counter("gearshift_dropped", "Requests refused, by why.", [*by, "reason"])
-        self._ready = gauge("gearshift_ready", "1 when requests are let in and answered.")
-        self._degraded = gauge("gearshift_degraded", "1 while some model has no replica that answers.")
-        self._last_gear = gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", by)
-        self._replicas = gauge("gearshift_replicas_ready", "Replicas that serve.", ["model"])
-        self._swaps = counter("gearshift_swaps", "Swaps by what became of them.", ["outcome"])
-        for outcome in SWAPS:
-            self._swaps.labels(outcome)
-        self._gear = gauge("gearshift_gear", "The gear in force, from 0.", by)
-        self._accuracy = gauge(
-            "gearshift_predicted_accuracy", "The accuracy that the plan predicts of the gear in force.", by
+        self.restarts = self.counter("gearshift_restarts", "Workers that ended.", "replica")
+        self.failures = self.counter(
+            "gearshift_replica_failures", "Batches that failed as a whole, by why.", "model", "replica", "reason"
         )
-        self._pinned = gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", by)
-        self._load = gauge("gearshift_load_qps", "Arrivals per second that were measured last.", by)
-        self._waiting = gauge("gearshift_waiting_requests", "Samples that wait in queues.", by)
-        self.deadlines = DeadlineMetrics(registry)
-        self.cores = CoreMetrics(registry)
-        self.nodes = NodeMetrics(
-            partial(Counter, registry=registry), partial(Histogram, registry=registry, buckets=SECONDS)
+        self._late = self.counter("gearshift_late", "Requests answered after their deadline.", "operator")
+        self._dropped = self.counter("gearshift_dropped", "Requests refused, by why.", *by, "reason")
+        self._ready = self.gauge("gearshift_ready", "1 when requests are let in and answered.")
+        self._degraded = self.gauge("gearshift_degraded", "1 while some model has no replica that answers.")
+        self._last_gear = self.gauge("gearshift_last_gear", "The plan's last gear, the cheapest.", *by)
+        self.replicas = self.gauge("gearshift_replicas_ready", "Replicas that serve.", "model")
+        self.swaps = self.counter("gearshift_swaps", "Swaps by what became of them.", "outcome", known=SWAPS)
+        self._gear = self.gauge("gearshift_gear", "The gear in force, from 0.", *by)
+        self._accuracy = self.gauge(
+            "gearshift_predicted_accuracy", "The accuracy that the plan predicts of the gear in force.", *by
         )
+        self._pinned = self.gauge("gearshift_gear_pinned", "1 while an operator keeps the gear.", *by)
+        self._load = self.gauge("gearshift_load_qps", "Arrivals per second that were measured last.", *by)
+        self._waiting = self.gauge("gearshift_waiting_requests", "Samples that wait in queues.", *by)
+        self.deadlines, self.cores, self.nodes = DeadlineMetrics(self), CoreMetrics(self), NodeMetrics(self)
         self._last_answer_s: dict[str, float] = {}
         self._of_answers: dict[tuple[str, str], tuple[Count, Distribution, Count, Distribution]] = {}
         self._of_rows: dict[tuple[str, str, int, int], list[Count]] = {}
@@ -341,7 +238,7 @@ class Metrics:
             for started in REASONS.values():
                 self._batches.labels(model, started)
         for replica in known.replicas:
-            self._restarts.labels(replica)
+            self.restarts.labels(replica)
         for device in known.devices:
             self._busy.labels(device)
         self._by_time.labels(*self._own(known.operator))
@@ -402,23 +299,11 @@ class Metrics:
         for device in devices:
             self._busy.labels(device).inc(run_s)
 
-    def restarted(self, replica: str) -> None:
-        self._restarts.labels(replica).inc()
-
-    def replica_failed(self, model: str, replica: str, reason: str) -> None:
-        self._failures.labels(model, replica, reason).inc()
-
-    def replicas_ready(self, model: str, count: int) -> None:
-        self._replicas.labels(model).set(count)
-
-    def swapped(self, outcome: str) -> None:
-        self._swaps.labels(outcome).inc()
-
     def totals(self, operator: str) -> Totals:
         """Sums over the pipeline's requests, and over the batches of its models."""
         others = set().union(*self._models.values()) - self._models[operator]
         sums: dict[tuple[str, bool], float] = defaultdict(float)
-        for family in self._registry.collect():
+        for family in self.registry.collect():
             for sample in family.samples:
                 labels = sample.labels
                 if labels.get("operator", operator) == operator and labels.get("model") not in others:
@@ -449,6 +334,3 @@ class Metrics:
             busy_s=self._busy.by_last(),
             nodes=self.nodes.sums(operator),
         )
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)

@@ -118,8 +118,22 @@ def expected_curve(segments: tuple[RunTimeCurve, ...], reach: tuple[float, ...])
     return msgspec.structs.replace(first, batch_sizes=tuple(sizes), median_s=median_s, p95_s=p95_s)
 
 
+class Parted:
+    """Records whose `part` (n,) is `PART_A`, on which plans are chosen, or `PART_B`, on which they are reported."""
+
+    __slots__ = ()
+    part: NDArray[np.int8]
+
+    def indices(self, part: int) -> NDArray[np.int32]:
+        return np.flatnonzero(self.part == part).astype(np.int32)
+
+    def require_both(self, what: str, *, remedy: str = "") -> None:
+        """Raise `InvalidInput`, which says `what`, where a part has no records."""
+        require(bool((self.part == PART_A).any() and (self.part == PART_B).any()), what, remedy=remedy)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
-class PredictionRecords:
+class PredictionRecords(Parted):
     """For each model and recorded sample: quality in [0, 1] and certainty, both (models, samples).
 
     `part` (samples,) is `PART_A`, on which thresholds and plans are chosen, or `PART_B`, on which
@@ -148,13 +162,7 @@ class PredictionRecords:
         require(self.label is None or self.label.shape == shape[1:], f"predictions: label is not of shape {shape[1:]}")
         require(bool(np.isfinite(self.certainty).all()), "predictions: a certainty is not finite")
         require(bool(((self.quality >= 0) & (self.quality <= 1)).all()), "predictions: a quality is not in [0, 1]")
-        require(
-            bool((self.part == PART_A).any() and (self.part == PART_B).any()),
-            "predictions: part A or part B has no samples",
-        )
-
-    def indices(self, part: int) -> NDArray[np.int32]:
-        return np.flatnonzero(self.part == part).astype(np.int32)
+        self.require_both("predictions: part A or part B has no samples")
 
     def reach(self, model: str, segments: int) -> tuple[float, ...]:
         """Share of part A's samples that get to each segment; 1 where no exits are recorded."""

@@ -1,19 +1,14 @@
 """A profile on disk: a folder of readable metadata and plain arrays, with a hash of both."""
 
-import dataclasses
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import require
 from gearshift.model import TensorSpec
 from gearshift.models.loaded_from import LoadedFrom
 from gearshift.profiles.performance_model import PerformanceModel
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.support.files import PathLike
-from gearshift.support.stored_arrays import ArraysFolder, StoredMetadata
+from gearshift.support.stored_arrays import RecordsFolder, StoredMetadata
 
 SCHEMA_VERSION = 1
 METADATA_FILE = "profile.json"
@@ -33,7 +28,6 @@ _FORMATS = {
     "output_tokens": ("<i8", 2),
     "exit_segment": ("<i8", 2),
 }
-_COMPULSORY = ("quality", "certainty", "part")
 
 
 class _Metadata(StoredMetadata, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -54,11 +48,19 @@ class _Metadata(StoredMetadata, frozen=True, kw_only=True, forbid_unknown_fields
     loaded_from: tuple[LoadedFrom, ...] = ()
 
 
-_IN_BOTH = {field.name for field in dataclasses.fields(Profile)} & set(_Metadata.__struct_fields__)
-"""Fields of a profile that its metadata has, too."""
-
-
-_FOLDER = ArraysFolder("a profile", _Metadata, SCHEMA_VERSION, METADATA_FILE, ARRAYS_FILE, _FORMATS, REMEDY)
+_FOLDER = RecordsFolder(
+    "a profile",
+    _Metadata,
+    SCHEMA_VERSION,
+    METADATA_FILE,
+    ARRAYS_FILE,
+    _FORMATS,
+    REMEDY,
+    Profile,
+    "predictions",
+    PredictionRecords,
+    ("quality", "certainty", "part"),
+)
 
 
 def write_profile(profile: Profile, folder: PathLike) -> Profile:
@@ -67,15 +69,7 @@ def write_profile(profile: Profile, folder: PathLike) -> Profile:
     The same profile gives the same bytes. An older profile there is replaced; raises
     `InvalidInput` for a folder that holds anything else, and where writing fails.
     """
-    arrays = _arrays_of(profile.predictions)
-    metadata = _Metadata(
-        schema_version=SCHEMA_VERSION,
-        models=profile.models,
-        labelled=profile.predictions.labelled,
-        arrays=tuple(arrays),
-        **{name: getattr(profile, name) for name in _IN_BOTH},
-    )
-    return dataclasses.replace(profile, sha256=_FOLDER.write(Path(folder).resolve(), metadata, arrays))
+    return _FOLDER.write(folder, profile)
 
 
 def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
@@ -85,7 +79,6 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
     version.
     """
     folder = Path(folder)
-    require(folder.is_dir(), "there is no such profile folder", where=str(folder), remedy=remedy)
     holds_others = [path.parent.name for path in sorted(folder.glob(f"*/{METADATA_FILE}"))]
     require(
         not holds_others or (folder / METADATA_FILE).exists(),
@@ -99,31 +92,8 @@ def read_profile(folder: PathLike, *, remedy: str = REMEDY) -> Profile:
         where=str(folder),
         remedy="name another, or plan, simulate, compare and explain with this one",
     )
-    metadata = _FOLDER.read_metadata(folder, remedy=remedy)
-    names = metadata.arrays
-    plausible = set(_COMPULSORY) <= set(names) <= set(_FORMATS) and len(set(names)) == len(names)
-    require(plausible, f"arrays is {list(names)}", where=str(folder / METADATA_FILE), remedy=REMEDY)
-    arrays = _FOLDER.read_arrays(folder, metadata, names)
-    try:
-        predictions = PredictionRecords(models=metadata.models, labelled=metadata.labelled, **arrays)
-        return Profile(predictions=predictions, **{name: getattr(metadata, name) for name in _IN_BOTH})
-    except InvalidInput as error:
-        raise InvalidInput(error.what, where=str(folder), remedy=REMEDY) from error
+    return _FOLDER.read(folder, remedy=remedy)
 
 
 def require_replaceable(folder: PathLike) -> None:
     _FOLDER.require_replaceable(Path(folder))
-
-
-def _arrays_of(predictions: PredictionRecords) -> dict[str, NDArray[Any]]:
-    given = {name: getattr(predictions, name) for name in _FORMATS}
-    return {name: _canonical(name, array) for name, array in given.items() if array is not None}
-
-
-def _canonical(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    dtype = _FORMATS[name][0]
-    if dtype == "U":
-        text = array.astype(np.str_)
-        width = int(np.strings.str_len(text).max(initial=1))
-        dtype = f"<U{max(1, width)}"
-    return np.ascontiguousarray(array, dtype=dtype)

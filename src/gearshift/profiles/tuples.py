@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import require
 from gearshift.pipeline import Edge, Node, scopes_of
-from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, split_parts
+from gearshift.profiles.profile import PART_A, PART_B, Parted, PredictionRecords, split_parts
 
 Ints = NDArray[np.int64]
 
@@ -17,7 +17,7 @@ OUTERMOST = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JointRecords:
+class JointRecords(Parted):
     """The items that each recorded request row has if every edge is live.
 
     The items of tuple t are `begin[t]` to `begin[t + 1]`, ordered by node, then by parent. Per
@@ -44,17 +44,11 @@ class JointRecords:
             len(self.part) == tuples == len(self.begin) - 1 and int(self.begin[-1]) == items,
             "joint records: part or begin is not one per tuple, or begin does not end with the items",
         )
-        require(
-            bool((self.part == PART_A).any() and (self.part == PART_B).any()),
-            f"joint records: there are {tuples} tuples, and part A or part B has none",
-            remedy="record at least two tuples, better thousands",
-        )
+        what = f"joint records: there are {tuples} tuples, and part A or part B has none"
+        self.require_both(what, remedy="record at least two tuples, better thousands")
 
     def __len__(self) -> int:
         return len(self.names)
-
-    def indices(self, part: int) -> NDArray[np.int32]:
-        return np.flatnonzero(self.part == part).astype(np.int32)
 
     @property
     def tuple_of(self) -> Ints:

@@ -5,8 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gearshift.client.http_client import HttpClient, address_of
-from gearshift.client.v2_client import tls_context
+from gearshift.client.http_client import HttpClient
 from gearshift.errors import NoAnswer
 from gearshift.serving.door.origins import OwnNames
 from gearshift.serving.door.settings import ServerSettings
@@ -22,6 +21,7 @@ from gearshift.serving.pages.dashboard import dashboard_page
 from gearshift.serving.pages.front_page import HTML
 from gearshift.serving.pages.live import LIVE_PATH
 from gearshift.serving.serve import ending_signals, run_loop
+from gearshift.support.http import address_of, tls_context
 
 AUTHORIZATION, LAST_EVENT_ID = b"authorization", b"last-event-id"
 READ, STEERED = (LIVE_PATH, PROMISE_PATH), (GEAR_PATH, DRAIN_PATH, SWAP_PATH)

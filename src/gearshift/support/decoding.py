@@ -3,7 +3,7 @@
 import codecs
 import csv
 import io
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -20,12 +20,12 @@ class _Versioned(msgspec.Struct):
     schema_version: int = 0
 
 
-def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str) -> T:
-    """Decode `data`; raises `InvalidInput` that names `where` and the field's path."""
+def decode_json(data: bytes, type_: type[T], *, where: str, remedy: str, said: str = "") -> T:
+    """Decode `data`; raises `InvalidInput` that names `where` and, after `said`, the field's path."""
     try:
         return msgspec.json.decode(data.removeprefix(codecs.BOM_UTF8), type=type_)
     except UNREADABLE as error:
-        raise InvalidInput(why_unreadable(error), where=where, remedy=remedy) from error
+        raise InvalidInput(said + why_unreadable(error), where=where, remedy=remedy) from error
 
 
 def why_unreadable(error: Exception) -> str:
@@ -43,6 +43,20 @@ def csv_rows(text: str, *, where: str, remedy: str) -> list[dict[str, str]]:
         return list(csv.DictReader(io.StringIO(text, newline="")))
     except csv.Error as error:
         raise InvalidInput(f"is no table of commas ({error})", where=where, remedy=remedy) from None
+
+
+def csv_cells(line: str, mark: str = ",") -> list[str]:
+    """The cells of one line; none where it is wrongly quoted."""
+    try:
+        return next(csv.reader([line], delimiter=mark, skipinitialspace=mark == " "), [])
+    except csv.Error:
+        return []
+
+
+def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, numbered from 1."""
+    lines = enumerate(data.removeprefix(codecs.BOM_UTF8).splitlines(), 1)
+    return ((number, line) for number, line in lines if line.strip())
 
 
 def schema_version(data: bytes, readable: Container[int], *, reads: str, where: str, remedy: str) -> int:

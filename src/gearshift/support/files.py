@@ -153,6 +153,15 @@ def write_atomically(path: PathLike, data: bytes, *, private: bool = False) -> N
         file.write(data)
 
 
+def open_to_append(path: Path) -> FileIO:
+    """Open a file of lines; one that was cut short, as its writer was killed within it, is ended."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a+b", buffering=0)
+    if file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+        file.write(b"\n")
+    return file
+
+
 def not_written(path: PathLike, error: OSError) -> InvalidInput:
     return InvalidInput(f"cannot be written ({error.strerror})", where=str(path), remedy="choose another place")
 

@@ -1,8 +1,6 @@
 """Resources of one process, such as sockets and threads: a forked process makes its own."""
 
-import http.client
 import os
-import select
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -24,37 +22,3 @@ class OfProcess(Generic[T]):
         process = os.getpid()
         held = self._of.get(process)
         return self._of.setdefault(process, self._make()) if held is None else held
-
-
-class KeptConnections:
-    """Idle connections to one server; several threads may take and keep them."""
-
-    def __init__(self) -> None:
-        self._free = OfProcess(list[http.client.HTTPConnection])
-
-    def keep(self, connection: http.client.HTTPConnection) -> None:
-        self._free.own().append(connection)
-
-    def take(self) -> http.client.HTTPConnection | None:
-        while (kept := self._pop()) is not None:
-            if not _readable(kept):
-                return kept
-            kept.close()
-        return None
-
-    def close(self) -> None:
-        while (kept := self._pop()) is not None:
-            kept.close()
-
-    def _pop(self) -> http.client.HTTPConnection | None:
-        try:
-            return self._free.own().pop()
-        except IndexError:
-            return None
-
-
-def _readable(connection: http.client.HTTPConnection) -> bool:
-    """Whether an idle connection is readable, which means that the server has closed it."""
-    poller = select.poll()
-    poller.register(connection.sock, select.POLLIN)
-    return bool(poller.poll(0))

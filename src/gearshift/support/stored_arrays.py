@@ -1,14 +1,15 @@
 """Folders of readable metadata and plain arrays, with a hash of both; the same content gives the same bytes."""
 
+import dataclasses
 import hashlib
 import io
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
 from gearshift.support.decoding import decode_json, schema_version
-from gearshift.support.files import LARGEST_JSON_BYTES, read_bytes, replace_folder
+from gearshift.support.files import LARGEST_JSON_BYTES, PathLike, read_bytes, replace_folder
 
 Arrays = Mapping[str, NDArray[Any]]
 Formats = Mapping[str, tuple[str, int]]
@@ -47,11 +48,16 @@ class StoredMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 M = TypeVar("M", bound=StoredMetadata)
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
-class ArraysFolder(Generic[M]):
-    """The files of a folder: metadata of the type `kind`, and an npz file whose arrays are among `formats`."""
+class RecordsFolder(Generic[M, P]):
+    """A folder that holds an `owner`, whose field `field` has `records` with arrays.
+
+    It has metadata of the type `kind`, with the other fields of both that have its names, and an npz file with the
+    arrays: where metadata names `arrays`, those of `compulsory` and perhaps others of `formats`, else all.
+    """
 
     what: str
     kind: type[M]
@@ -60,6 +66,10 @@ class ArraysFolder(Generic[M]):
     arrays_file: str
     formats: Formats
     remedy: str
+    owner: type[P]
+    field: str
+    records: type[Any]
+    compulsory: Collection[str] = ()
 
     def require_replaceable(self, folder: Path) -> None:
         """Raise `InvalidInput` where `folder` holds anything but these files."""
@@ -75,9 +85,20 @@ class ArraysFolder(Generic[M]):
             remedy="choose a new or empty folder, or move its files away",
         )
 
-    def write(self, folder: Path, metadata: M, arrays: Arrays) -> str:
-        """Write both, whole or not at all, and return their hash."""
+    def write(self, folder: PathLike, made: P) -> P:
+        """Write it, whole or not at all, and return it with its hash; the same content gives the same bytes.
+
+        An older one there is replaced; raises `InvalidInput` for a folder that holds anything else, and where writing
+        fails.
+        """
+        folder, records = Path(folder).resolve(), getattr(made, self.field)
         self.require_replaceable(folder)
+        given = {name: getattr(records, name) for name in self.formats}
+        arrays = {name: _canonical(array, self.formats[name][0]) for name, array in given.items() if array is not None}
+        said: dict[str, Any] = {"schema_version": self.schema_version, "arrays": tuple(arrays)}
+        for name in set(self.kind.__struct_fields__) - set(said):
+            said[name] = getattr(made if hasattr(made, name) else records, name)
+        metadata = self.kind(**{name: said[name] for name in self.kind.__struct_fields__})
         # Decoded once, so that the hash covers exactly the numbers that a reader gets (1.0 for 1).
         metadata = msgspec.json.decode(encode_metadata(metadata), type=self.kind)
         metadata = msgspec.structs.replace(metadata, sha256=content_hash(metadata, arrays))
@@ -86,9 +107,24 @@ class ArraysFolder(Generic[M]):
             self.arrays_file: encode_arrays(arrays),
         }
         replace_folder(folder, content)
-        return metadata.sha256
+        return cast("P", dataclasses.replace(cast("Any", made), sha256=metadata.sha256))
 
-    def read_metadata(self, folder: Path, *, remedy: str) -> M:
+    def read(self, folder: Path, *, remedy: str) -> P:
+        """Raises `InvalidInput` where it is missing (with `remedy`), damaged, changed or of another version."""
+        require(folder.is_dir(), "there is no such profile folder", where=str(folder), remedy=remedy)
+        metadata = self._read_metadata(folder, remedy=remedy)
+        names: Sequence[str] = getattr(metadata, "arrays", tuple(self.formats))
+        plausible = set(self.compulsory) <= set(names) <= set(self.formats) and len(set(names)) == len(names)
+        where = str(folder / self.metadata_file)
+        require(plausible, f"arrays is {list(names)}", where=where, remedy=self.remedy)
+        arrays = self._read_arrays(folder, metadata, names)
+        try:
+            records = self.records(**(_shared(self.records, metadata) | arrays))
+            return self.owner(**(_shared(self.owner, metadata) | {self.field: records}))
+        except InvalidInput as error:
+            raise InvalidInput(error.what, where=str(folder), remedy=self.remedy) from error
+
+    def _read_metadata(self, folder: Path, *, remedy: str) -> M:
         """The metadata; raises `InvalidInput` where it is missing (with `remedy`), damaged or of another version."""
         path = folder / self.metadata_file
         require(path.exists(), "no such file", where=str(path), remedy=remedy)
@@ -96,7 +132,7 @@ class ArraysFolder(Generic[M]):
         schema_version(data, [self.schema_version], reads=str(self.schema_version), where=str(path), remedy=self.remedy)
         return decode_json(data, self.kind, where=str(path), remedy=self.remedy)
 
-    def read_arrays(self, folder: Path, metadata: M, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    def _read_arrays(self, folder: Path, metadata: M, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """The arrays `names`; raises `InvalidInput` where they or the metadata are not as they were written."""
         arrays = read_arrays(folder / self.arrays_file, names, self.formats, remedy=self.remedy)
         require(
@@ -107,6 +143,19 @@ class ArraysFolder(Generic[M]):
             remedy=self.remedy,
         )
         return arrays
+
+
+def _shared(kind: type[Any], metadata: StoredMetadata) -> dict[str, Any]:
+    """The fields of `kind` that metadata has, too."""
+    names = {field.name for field in dataclasses.fields(kind)} & set(metadata.__struct_fields__)
+    return {name: getattr(metadata, name) for name in names}
+
+
+def _canonical(array: NDArray[Any], dtype: str) -> NDArray[Any]:
+    if dtype == "U":
+        array = array.astype(np.str_)
+        dtype = f"<U{max(1, int(np.strings.str_len(array).max(initial=1)))}"
+    return np.ascontiguousarray(array, dtype=dtype)
 
 
 def encode_metadata(metadata: msgspec.Struct) -> bytes:

@@ -1,7 +1,6 @@
 """The rows of a trace's CSV file as numbers, checked; a fault names its line."""
 
 import codecs
-import csv
 import io
 import math
 import re
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, how_to_write, require
 from gearshift.request import NO_DEADLINE_NS
+from gearshift.support.decoding import csv_cells
 from gearshift.support.files import decoded
 from gearshift.traces.generate import MOST_REQUESTS
 
@@ -109,7 +109,7 @@ def _first_malformed(path: Path, lines: list[str], names: tuple[str, ...], *, cu
         if not line:
             continue
         where, hint = f"{path}, line {i + 2}", "; the file may be cut off" if cut and i == len(lines) - 1 else ""
-        fields = _fields(line)
+        fields = csv_cells(line)
         if len(fields) != len(names):
             what = f"{line[:80]!r} is not {'a number' if len(names) == 1 else 'two fields'}"
             in_parts = line if (len(names), len(fields)) == (1, 2) else ""
@@ -123,13 +123,6 @@ def _first_malformed(path: Path, lines: list[str], names: tuple[str, ...], *, cu
                     remedy=how_to_write(field, otherwise=otherwise) + hint,
                 )
     return InvalidInput("the rows cannot be read as numbers", where=str(path), remedy=_FORMS)
-
-
-def _fields(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line]))
-    except csv.Error:
-        return []
 
 
 def _plain(text: str) -> float:

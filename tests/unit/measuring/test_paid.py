@@ -15,7 +15,8 @@ import pytest
 
 import gearshift
 from gearshift.errors import InvalidInput, ModelFailed
-from gearshift.measuring.paid import KeptAnswers, KeptRun, PaidWork, answers_key, forget, runs_key, sample_names
+from gearshift.measuring.paid import KeptAnswers, KeptRun, PaidWork, answers_key, runs_key, sample_names
+from gearshift.measuring.partial import forget
 from gearshift.measuring.profile_project import profile_project
 from gearshift.models.config import Project, read_project
 from gearshift.models.samples import Samples

@@ -2,8 +2,9 @@
 
 import pytest
 
+from gearshift.observability.families import SECONDS
 from gearshift.observability.glance import percentile_of, summed
-from gearshift.observability.metrics import SECONDS, Known, Metrics
+from gearshift.observability.metrics import Known, Metrics
 from gearshift.request import Answer, ItemFacts, RowFacts
 
 BOUNDS = (1.0, 2.0, 4.0)

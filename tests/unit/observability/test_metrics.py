@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gearshift.observability import metrics
+from gearshift.observability import families, metrics
 from gearshift.request import Answer
 from gearshift.runtime.service.served_pipeline import PipelineOptions
 from tests.unit.serving.http.test_application import Server, samples, serve
@@ -91,7 +91,7 @@ def text(library, counted, observed) -> str:
 
 @given(st.lists(st.tuples(NAMES, VALUES)), st.lists(st.tuples(NAMES, VALUES)))
 def test_what_is_written_is_what_prometheus_client_writes(counted, observed):
-    assert text(metrics, counted, observed) == text(prometheus_client, counted, observed)
+    assert text(families, counted, observed) == text(prometheus_client, counted, observed)
 
 
 class Pipeline:

@@ -1,5 +1,4 @@
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.shared.imported import infadapter_capacity, sponge_latency
+from benchmarks.papers.capacity import formula_seconds
+from benchmarks.shared.imported import sponge_latency
 from gearshift.errors import InvalidInput
 from gearshift.profiles.curves import performance_models
 from gearshift.profiles.performance_model import (
     NO_CHOICE_NS,
     PerformanceModel,
-    check_capacity,
     fit_performance_model,
     formula_coefficients,
     relative_errors,
@@ -26,11 +25,6 @@ DATA = os.environ.get("GEARSHIFT_DATA")
 needs_data = pytest.mark.skipif(DATA is None, reason="GEARSHIFT_DATA names no folder of real data")
 
 Points = tuple[list[int], list[int], list[float]]
-
-
-def formula_seconds(coefficients_s: Sequence[float], b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    per_sample_core, per_batch_core, per_sample, per_batch = coefficients_s
-    return (per_sample_core * b + per_batch_core) / c + per_sample * b + per_batch
 
 
 def points_of(coefficients: tuple[float, float, float, float]) -> Points:
@@ -136,20 +130,6 @@ def test_median_and_p95_are_fitted_apart_and_only_where_cores_were_varied() -> N
     assert fitted[1].at(*at) == pytest.approx(2 * fitted[0].at(*at))
 
 
-# Capacity at batch 1 ---------------------------------------------------------------
-
-
-def test_capacity_by_amdahls_law_fits_and_a_fall_is_named() -> None:
-    cores = [1, 2, 4, 8]
-    capacity = [1 / (0.05 / c + 0.002) for c in cores]
-    curve = check_capacity(cores, capacity, model="m")
-    assert (curve.per_core_s, curve.fixed_s) == (pytest.approx(0.05), pytest.approx(0.002))
-    assert (curve.worst_error < 1e-6, curve.falls_at) == (True, ())
-    assert check_capacity(cores, [*capacity[:3], 1.0], model="m").falls_at == (8,)
-    with pytest.raises(InvalidInput, match="at least 3 core counts"):
-        check_capacity([1, 2], [1.0, 2.0], model="m")
-
-
 @needs_data
 def test_sponges_measurements_are_fitted_better_than_by_least_squares() -> None:
     points = sponge_latency(Path(str(DATA)))
@@ -158,11 +138,3 @@ def test_sponges_measurements_are_fitted_better_than_by_least_squares() -> None:
     assert (mean < 0.08, worst < 0.27) == (True, True)
     model = fit_performance_model(*points, model="m")
     assert (model.form, model.held_out_error < 0.065) == ("grid", True)
-
-
-@needs_data
-def test_infadapters_capacity_is_checked_and_not_fitted() -> None:
-    for model, (cores, capacity) in infadapter_capacity(Path(str(DATA))).items():
-        assert check_capacity(cores, capacity, model=model).mean_error < 0.04
-        with pytest.raises(InvalidInput, match="batch size 1 alone"):
-            fit_performance_model([1] * len(cores), cores, [1 / qps for qps in capacity], model=model)

@@ -7,7 +7,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from gearshift.caches.running.row_lookup import Lookup, lookup_of
 from gearshift.caches.store.manifest import MANIFEST, Lookups, Manifest
 from gearshift.caches.store.weights import in_use, networks_of
 from gearshift.errors import InvalidInput, ModelFailed, require
-from gearshift.support.decoding import UNREADABLE, why_unreadable
+from gearshift.support.decoding import decode_json
 from gearshift.support.processors import pin, usable_processors
 
 SCORES, EXIT_SEGMENT = "scores", "exit_segment"
@@ -106,10 +105,7 @@ class CachedModel:
 
         Raises `InvalidInput` if they do not belong to this model, which then stays unchanged.
         """
-        try:
-            read = msgspec.json.decode(manifest, type=Manifest)
-        except UNREADABLE as error:
-            raise InvalidInput(why_unreadable(error), where=VERSION) from error
+        read = decode_json(manifest, Manifest, where=VERSION, remedy="")
         origin = self.origin
         ours = origin is not None and read.weights_sha256 == origin.weights_sha256 and read.blocks == self.chain.names
         require(ours, "belongs to another model", where=VERSION, remedy="adapt the model that is served")

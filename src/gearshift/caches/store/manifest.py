@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import require
 from gearshift.result import share_bound, wilson_interval
-from gearshift.support.decoding import UNREADABLE, why_unreadable
+from gearshift.support.decoding import decode_json
 from gearshift.support.files import PathLike, read_bytes
 
 MANIFEST = "manifest.json"
@@ -198,10 +198,7 @@ def read_manifest(folder: PathLike) -> Manifest:
     """Read the manifest in `folder`; raises `InvalidInput` with file, field and remedy."""
     path = Path(folder) / MANIFEST
     data = read_bytes(path, remedy="make it with `gearshift caches build`")
-    try:
-        return msgspec.json.decode(data, type=Manifest)
-    except UNREADABLE as error:
-        raise InvalidInput(why_unreadable(error), where=str(path), remedy="build the learned caches anew") from error
+    return decode_json(data, Manifest, where=str(path), remedy="build the learned caches anew")
 
 
 def must_agree(target: float, samples: int) -> float:

@@ -15,7 +15,7 @@ import msgspec
 
 from gearshift.caches.store.manifest import MANIFEST, Manifest, read_manifest
 from gearshift.errors import InvalidInput, require
-from gearshift.support.decoding import UNREADABLE, why_unreadable
+from gearshift.support.decoding import decode_json
 from gearshift.support.files import PathLike, read_bytes, write_atomically
 
 STATE, VERSIONS, LOCK, CLAIM = "state.json", "versions", ".lock", ".claim"
@@ -57,12 +57,8 @@ def read_state(folder: PathLike) -> State:
     path = Path(folder) / STATE
     if not path.exists():
         return State(built=built)
-    try:
-        state = msgspec.json.decode(read_bytes(path), type=State)
-    except UNREADABLE as error:
-        raise InvalidInput(
-            why_unreadable(error), where=str(path), remedy="delete it to use the caches that were built"
-        ) from error
+    remedy = "delete it to use the caches that were built"
+    state = decode_json(read_bytes(path), State, where=str(path), remedy=remedy)
     return state if state.built == built else State(built=built)
 
 

@@ -1,22 +1,20 @@
 """Answers, times and judgements, kept as they come, so that nothing is asked twice after an interruption."""
 
-import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from gearshift.measuring.engines.times import DecodeRun, PrefillTime
+from gearshift.measuring.partial import key_of
 from gearshift.models.language_config import EngineSettings, LanguageProject
 from gearshift.models.user_code import source_sha256
 from gearshift.profiles.engines.prompts import Prompt
 from gearshift.support.decoding import UNREADABLE
-from gearshift.support.files import read_bytes
+from gearshift.support.files import open_to_append, read_bytes
 
-SUFFIX = ".partial"
 VERSION = 3
 OF_REACHING = (
     *(
@@ -95,17 +93,8 @@ class _Lines:
 
     def add(self, row: msgspec.Struct) -> None:
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab+") as file:
-                file.write(_newline_lacking(file) + msgspec.json.encode(row) + b"\n")
-
-
-def _newline_lacking(file: BinaryIO) -> bytes:
-    """The end of a last line that was cut short, which would spoil the next."""
-    if file.seek(0, os.SEEK_END) == 0:
-        return b""
-    file.seek(-1, os.SEEK_END)
-    return b"" if file.read(1) == b"\n" else b"\n"
+            with open_to_append(self._path) as file:
+                file.write(msgspec.json.encode(row) + b"\n")
 
 
 class KeptRows:
@@ -148,7 +137,7 @@ class KeptJudgements:
     """Qualities that one judge gave: a judge with another name, or another file, has none of them."""
 
     def __init__(self, folder: Path | None = None, judge: str = "", sha256: str = "") -> None:
-        self._lines = _Lines(folder, f"judged-{_hash([VERSION, judge, sha256])}")
+        self._lines = _Lines(folder, f"judged-{key_of([VERSION, judge, sha256])}")
         self._quality: dict[str, float] = {row.answer: row.quality for row in self._lines.read(Judged)}
 
     def __len__(self) -> int:
@@ -177,24 +166,11 @@ def kept_judgements(folder: Path | None, project: LanguageProject, directory: Pa
 
 def _key_of_answer(prompt: Prompt, text: str) -> str:
     """A hash of all that a judge is given, and of what was asked."""
-    return _hash([prompt.key, prompt.reference, text])
-
-
-def partial_folder(profile_folder: Path) -> Path:
-    return profile_folder.resolve().with_name(profile_folder.resolve().name + SUFFIX)
-
-
-def kept_files(profile_folder: Path) -> list[Path]:
-    folder = partial_folder(profile_folder)
-    return sorted(folder.glob("language-*.jsonl")) if folder.is_dir() else []
+    return key_of([prompt.key, prompt.reference, text])
 
 
 def _key(project: LanguageProject, model: str, settings: EngineSettings) -> str:
     """A hash of what answers and times of `model` depend on, except the prompts."""
     known = {name: value for name, value in msgspec.to_builtins(settings).items() if name not in OF_REACHING}
     content = [VERSION, model, known, project.most_tokens, project.temperature]
-    return _hash(content)
-
-
-def _hash(content: list[Any]) -> str:
-    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:24]
+    return key_of(content)

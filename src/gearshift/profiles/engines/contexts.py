@@ -12,12 +12,6 @@ from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.workload import Trace
 
 
-def longest_context(engines: Sequence[EngineProfile]) -> int | None:
-    """Tokens of the longest context of all; None where that of some engine is not known."""
-    known = _known_contexts(engines)
-    return max(known) if known else None
-
-
 def _known_contexts(engines: Sequence[EngineProfile]) -> list[int]:
     """Empty where that of some engine is not known."""
     known = [one.context_tokens for one in engines if one.context_tokens is not UNSET]

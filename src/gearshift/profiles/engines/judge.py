@@ -67,10 +67,3 @@ def _fitted(features: Floats, quality: Floats) -> tuple[float, Floats]:
     found = minimize(loss, start, jac=True, method="L-BFGS-B").x
     weights = found[1:] / spread
     return float(found[0] - weights @ mean), weights
-
-
-def calibration_error(expected: Floats, quality: Floats, *, bins: int = 10) -> float:
-    """The mean distance of expected from actual quality over bins of equal counts of answers."""
-    order = np.argsort(expected, kind="stable")
-    groups = [one for one in np.array_split(order, min(bins, len(order))) if len(one)]
-    return float(sum(len(one) * abs(expected[one].mean() - quality[one].mean()) for one in groups) / max(1, len(order)))

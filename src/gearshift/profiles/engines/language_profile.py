@@ -11,7 +11,7 @@ from gearshift.models.config import require_operator_name
 from gearshift.profiles.engines.certainty import TextCertainty, TokenCertainty
 from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.judge import FittedJudge
-from gearshift.profiles.profile import PART_A, PART_B
+from gearshift.profiles.profile import PART_A, Parted
 
 DECIDE_AT_TOKENS = (1, 4, 16, None)
 """The generated tokens at which certainty is recorded; None at the end."""
@@ -20,7 +20,7 @@ BIN_EDGES = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AnswerRecords:
+class AnswerRecords(Parted):
     """Each model's answer to each of n recorded prompts; arrays (models, n) unless noted.
 
     `certainty` is (models, n, 4): over the tokens up to each of `DECIDE_AT_TOKENS`, or over all of a
@@ -48,11 +48,7 @@ class AnswerRecords:
         require(bool(np.isfinite(self.certainty).all()), "answers: a certainty is not finite")
         require(bool(((self.quality >= 0) & (self.quality <= 1)).all()), "answers: a quality is not in [0, 1]")
         require(bool((self.prompt_tokens >= 1).all() and (self.output_tokens >= 1).all()), "answers: no token")
-        both = bool((self.part == PART_A).any() and (self.part == PART_B).any())
-        require(both, "answers: part A or part B has no prompts")
-
-    def indices(self, part: int) -> NDArray[np.int32]:
-        return np.flatnonzero(self.part == part).astype(np.int32)
+        self.require_both("answers: part A or part B has no prompts")
 
     def expected_output_tokens(self, model: str) -> NDArray[np.int64]:
         """The mean length (bins,) of part A's answers by `BIN_EDGES`; that of all in bins without prompts."""

@@ -1,14 +1,13 @@
 """Prompts for language models, from a JSONL file."""
 
-import codecs
 import hashlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gearshift.errors import InvalidInput, require
-from gearshift.support.decoding import UNREADABLE, why_unreadable
+from gearshift.errors import require
+from gearshift.support.decoding import decode_json, numbered_lines
 from gearshift.support.files import read_bytes
 
 REMEDY = 'write one JSON object a line, such as {"id": "1", "messages": [{"role": "user", "content": "hello"}]}'
@@ -56,13 +55,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """Read at least two prompts with different ids; raises `InvalidInput` naming file, line and remedy."""
     prompts = []
-    for number, line in enumerate(read_bytes(path, remedy=REMEDY).removeprefix(codecs.BOM_UTF8).splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            prompts.append(msgspec.json.decode(line, type=Prompt))
-        except UNREADABLE as error:
-            raise InvalidInput(why_unreadable(error), where=f"{path}, line {number}", remedy=REMEDY) from error
+    for number, line in numbered_lines(read_bytes(path, remedy=REMEDY)):
+        prompts.append(decode_json(line, Prompt, where=f"{path}, line {number}", remedy=REMEDY))
     require(len(prompts) >= 2, f"holds {len(prompts)} prompts, needs at least two", where=str(path), remedy=REMEDY)
     seen: set[str] = set()
     for prompt in prompts:

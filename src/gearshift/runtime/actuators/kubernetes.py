@@ -1,16 +1,15 @@
 """Changes a container's cores by the Kubernetes API: the pod's `resize`, general since 1.35."""
 
 import contextlib
-import http.client
 import json
 import os
 import re
-import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from gearshift.errors import InvalidInput, require
 from gearshift.runtime.actuators.base import Actuator, Effect, Now
 from gearshift.runtime.actuators.cgroup import NO_GROUP, cgroup_version, cores_of_group, own_groups
+from gearshift.support.http import Connections, Failure, Response, address_of
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LONGEST_S = 5.0
@@ -93,7 +93,7 @@ class KubernetesActuator:
                     problem = status or f"{millicores}m of processor were accepted, but are not in force"
                     break
                 self._sleep(LOOK_EVERY_S)
-        except (OSError, http.client.HTTPException, InvalidInput, ValueError) as error:
+        except (*Failure, InvalidInput, ValueError) as error:
             problem = f"the API server at {self._container.server} did not resize the pod ({_why(error)})"
         return Effect(cores=self.in_force(), asked_ns=asked_ns, effective_ns=self._now(), problem=problem)
 
@@ -104,42 +104,41 @@ class KubernetesActuator:
 
     def _ask(self, method: str, what: str, body: object, until_ns: int) -> dict[str, Any]:
         """The API server's answer; raises `OSError` if late, `InvalidInput` if an error."""
-        connection = self._connect(until_ns)
         where = self._container
         path = f"/api/v1/namespaces/{where.namespace}/pods/{where.pod}{what}"
         headers = {"Content-Type": _PATCH, "Accept": "application/json"}
         if where.token_file is not None:
             headers["Authorization"] = f"Bearer {where.token_file.read_text().strip()}"
-        watch = threading.Timer(self._left_s(until_ns), _cut, (connection,))
-        watch.start()
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            response = connection.getresponse()
-            text = response.read(MOST_BYTES + 1)
-        except (OSError, http.client.HTTPException):
+            response = self._response(
+                method, path, None if body is None else json.dumps(body).encode(), headers, until_ns
+            )
+        except Failure:
             self._left_s(until_ns)
             raise
-        finally:
-            watch.cancel()
-            connection.close()
         self._left_s(until_ns)
-        if len(text) > MOST_BYTES:
-            raise InvalidInput("the answer is too large")
-        answer = json.loads(text)
+        require(not response.too_large, "the answer is too large")
+        answer = json.loads(response.body)
         if not isinstance(answer, dict):
             raise InvalidInput("the answer is no object")
         if response.status >= 300:
             raise InvalidInput(f"status {response.status}: {str(answer.get('message', ''))[:300]}")
         return answer
 
-    def _connect(self, until_ns: int) -> http.client.HTTPConnection:
-        address, left_s = urlsplit(self._container.server), self._left_s(until_ns)
-        host = str(address.hostname)
-        if address.scheme == "http":
-            return http.client.HTTPConnection(host, address.port, timeout=left_s)
-        ca_file = self._container.ca_file
-        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
-        return http.client.HTTPSConnection(host, address.port, timeout=left_s, context=context)
+    def _response(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], until_ns: int
+    ) -> Response:
+        address, ca_file = address_of(self._container.server), self._container.ca_file
+        tls = ssl.create_default_context(cafile=ca_file) if address.secure else None
+        left_s = partial(self._left_s, until_ns)
+        server = Connections(address, tls, MOST_BYTES)
+        watch = threading.Timer(left_s(), server.cut_off)  # even if data still trickles in
+        watch.start()
+        try:
+            return server.exchange(server.connected(left_s), method, path, body, headers, left_s)
+        finally:
+            watch.cancel()
+            server.close()
 
     def _left_s(self, until_ns: int) -> float:
         left_s = (until_ns - self._now()) / 1e9
@@ -159,13 +158,6 @@ def refusal(pod: dict[str, Any]) -> str:
             reason, message = str(condition.get("reason", "Pending"))[:60], str(condition.get("message", ""))[:300]
             return f"the node answers {reason}{f' ({message})' if message else ''}"
     return ""
-
-
-def _cut(connection: http.client.HTTPConnection) -> None:
-    """End a connection that takes too long, even if data still trickles in."""
-    if connection.sock is not None:
-        with contextlib.suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _why(error: Exception) -> str:

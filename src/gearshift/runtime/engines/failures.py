@@ -24,7 +24,7 @@ class Failures:
 
     def failed(self, replica: int, fault: Fault) -> None:
         """A try failed."""
-        self._metrics.engine_failed(self._models[replica], self._ids[replica], fault.kind)
+        self._metrics.failures.labels(self._models[replica], self._ids[replica], fault.kind).inc()
         self._reasons[replica] = printable(fault.reason)[:LONGEST_REASON]
         self._log.failed(replica, fault.kind, self._reasons[replica])
 

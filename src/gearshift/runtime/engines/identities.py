@@ -34,7 +34,7 @@ class Identities:
             id = self._replicas[replica]
             log.warning("the engine of replica %r may be another than was planned for: %s; %s", id, sentence, REPLAN)
             self._journal.write("engine_changed", replica=id, what=sentence)
-            self._metrics.engine_changed(id)
+            self._metrics.changes.labels(id).inc()
 
     def begun(self, replica: int, model: object, fingerprint: object) -> None:
         """The first chunk of an answer names a model and a fingerprint."""

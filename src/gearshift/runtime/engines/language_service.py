@@ -106,7 +106,7 @@ class LanguageService:
         tables = self.tables
         self.metrics.watch(self, len(tables.stage_count) - 1, tables.models, tables.replicas)
         for name in self.drifting_models:
-            self.metrics.profile_drift(name, drifting=True)
+            self.metrics.drift.labels(name).set(1)
 
     def take_over_from(self, before: "LanguageService") -> None:
         """Begin in the gear for the load of `before`, with what it has learned of prompts and answers.
@@ -194,7 +194,7 @@ class LanguageService:
     def lost(self, replica: int) -> None:
         """The replica is not there: it gets nothing more."""
         if not self.router.available.is_lost[replica]:
-            self.metrics.lost(self.tables.replicas[replica])
+            self.metrics.restarts.labels(self.tables.replicas[replica]).inc()
             self._journal.write("lost", replica=self.tables.replicas[replica])
             self.router.lost(replica, self._clock.now_ns())
             self.answers.dispatch_soon()

@@ -64,7 +64,7 @@ class Looks:
     def shifted(self, before: int) -> None:
         """Tell that another gear is in force than `before`."""
         router = self._router
-        self._metrics.shifted()
+        self._metrics.shifts.inc()
         self._journal.write(
             "shift",
             before=before,

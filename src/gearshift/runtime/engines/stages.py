@@ -25,7 +25,7 @@ class Stages:
         counted = 0 if stream.usage is None else stream.usage.prompt_tokens
         prompt_tokens = counted or request.prompt_tokens[sent.model]
         if counted or stream.count:
-            self._metrics.prompt(model, prompt_tokens)
+            self._metrics.prompt.labels(model).inc(prompt_tokens)
         queued_ns, stream.queued_ns = stream.queued_ns, self._clock.now_ns()
         if stream.asked.visited is None:
             return None
@@ -45,5 +45,5 @@ class Stages:
 
     def gave_way(self, stream: AnswerStream, model: int, *, keep: bool) -> None:
         name = self._tables.models[model]
-        self._metrics.discarded(name, stream.output_tokens)
+        self._metrics.discarded.labels(name).inc(stream.output_tokens)
         stream.give_way(name, keep=keep)

@@ -1,25 +1,20 @@
 """Blocking, bounded exchanges with one HTTP server, without redirects; failed ones again."""
 
-import http.client
 import logging
 import random
-import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from gearshift.errors import InvalidInput
 from gearshift.models.remote_settings import AUTHORIZATION, RemoteSettings
 from gearshift.runtime.remote.masking import Mask
-from gearshift.support.of_process import KeptConnections, OfProcess
-from gearshift.support.retry_after import asked_pause_s
+from gearshift.support.http import Connections, Failure, address_of, asked_pause_s, left_until, tls_context
+from gearshift.support.of_process import OfProcess
 
-PART_BYTES = 256 << 10
 LONGEST_TOLD = 300
 LONGEST_END_S = 1.0
 
@@ -58,17 +53,18 @@ class Endpoint:
     def __init__(self, settings: RemoteSettings, directory: Path, where: str) -> None:
         self._settings = settings
         parts = urlsplit(settings.url)
-        self._host, self._port, self._prefix = str(parts.hostname), parts.port, parts.path.rstrip("/")
         self._query = f"?{parts.query}" if parts.query else ""
         self._url = settings.shown_url
         self._heard = False
         """Whether there has ever been an answer."""
-        self._tls = _tls(settings.ca_file, directory, where) if parts.scheme == "https" else None
+        address = address_of(settings.url)
+        ca_file = settings.ca_file
+        trusted = None if ca_file is None else directory / ca_file
+        tls = tls_context(trusted, where=f"{where}.ca_file", named=f" from {ca_file!r}") if address.secure else None
+        self._http = Connections(address, tls, settings.largest_answer_bytes)
         self._key = settings.key(f"{where}.api_key_env")
         self.mask = Mask(self._key, *(value for _, value in parse_qsl(parts.query)), query=self._query)
         self._threads = OfProcess(lambda: ThreadPoolExecutor(settings.most_requests, thread_name_prefix="remote"))
-        self._free = KeptConnections()
-        self._busy = OfProcess(set[http.client.HTTPConnection])
 
     def ask(self, requests: Sequence[Asked], within_s: float | None = None) -> list[Reply]:
         """The replies to `requests`, within `within_s` or `longest_s`; later ones are failures."""
@@ -82,7 +78,7 @@ class Endpoint:
     def close(self) -> None:
         """Close all kept connections; threads end when their exchanges are over."""
         self._threads.own().shutdown(wait=False)
-        self._free.close()
+        self._http.close()
 
     def told(self, reply: Reply) -> str:
         """The failure of `reply` as text, without the key and the query string."""
@@ -102,39 +98,29 @@ class Endpoint:
             future.cancel()
         if all(future.done() for future in futures):
             return
-        for connection in list(self._busy.own()):
-            if connection.sock is not None:
-                with suppress(OSError):
-                    socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+        self._http.cut_off()
         wait(futures, timeout=LONGEST_END_S)
 
     def _exchange(self, request: Asked, end_s: float) -> Reply:
-        connection: http.client.HTTPConnection | None = None
-        keep = False
+        left_s = left_until(end_s)
         try:
-            connection = self._connection(end_s)
-            self._busy.own().add(connection)
-            target = self._prefix + request.path + self._query
-            connection.request(request.method, target, request.body, self._headers(request))
-            reply = self._read(connection, end_s)
-            self._heard = True
-            keep = connection.sock is not None
-            return reply
+            connection, target = self._http.connected(left_s), request.path + self._query
+            answer = self._http.exchange(
+                connection, request.method, target, request.body, self._headers(request), left_s
+            )
         except TimeoutError:
             return self._late()
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (*Failure, ValueError) as error:
             if time.monotonic() >= end_s:
                 return self._late()
             passing = self._heard and not isinstance(error, ssl.SSLCertVerificationError)
             told = self.mask.text(str(error))
             return Reply(failure=f"{self._url} gave no answer ({type(error).__name__}: {told})", passing=passing)
-        finally:
-            if connection is not None:
-                self._busy.own().discard(connection)
-                if keep:
-                    self._free.keep(connection)
-                else:
-                    connection.close()
+        self._heard = True
+        if answer.too_large:
+            most = self._settings.largest_answer_bytes
+            return Reply(answer.status, failure=f"{self._url} answered with more than {most} bytes")
+        return Reply(answer.status, answer.headers, answer.body)
 
     def _late(self) -> Reply:
         text = f"{self._url} did not answer within {self._settings.longest_s:g} s"
@@ -147,53 +133,6 @@ class Endpoint:
         header = self._settings.api_key_header
         bearer = header.lower() == AUTHORIZATION.lower()
         return {**headers, header: f"Bearer {self._key}" if bearer else self._key}
-
-    def _connection(self, end_s: float) -> http.client.HTTPConnection:
-        if (kept := self._free.take()) is not None:
-            kept.sock.settimeout(_left_s(end_s))
-            return kept
-        left_s = _left_s(end_s)
-        if self._tls is None:
-            new = http.client.HTTPConnection(self._host, self._port, timeout=left_s)
-        else:
-            new = http.client.HTTPSConnection(self._host, self._port, timeout=left_s, context=self._tls)
-        new.connect()
-        return new
-
-    def _read(self, connection: http.client.HTTPConnection, end_s: float) -> Reply:
-        sock = connection.sock
-        with connection.getresponse() as response:
-            parts, size_bytes = [], 0
-            while part := response.read1(PART_BYTES):
-                parts.append(part)
-                size_bytes += len(part)
-                if size_bytes > self._settings.largest_answer_bytes:
-                    connection.close()
-                    largest = self._settings.largest_answer_bytes
-                    return Reply(response.status, failure=f"{self._url} answered with more than {largest} bytes")
-                sock.settimeout(_left_s(end_s))
-            if response.length:
-                raise http.client.IncompleteRead(b"", response.length)
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        return Reply(response.status, headers, b"".join(parts))
-
-
-def _left_s(end_s: float) -> float:
-    left_s = end_s - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    return left_s
-
-
-def _tls(ca_file: str | None, directory: Path, where: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=None if ca_file is None else directory / ca_file)
-    except OSError as error:
-        raise InvalidInput(
-            f"no certificates can be read from {ca_file!r} ({error})",
-            where=f"{where}.ca_file",
-            remedy="name a PEM file",
-        ) from None
 
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})

@@ -180,7 +180,7 @@ class Driver:
 
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
         for replica in replicas:
-            self._metrics.restarted(self._tables.replica_ids[replica])
+            self._metrics.restarts.labels(self._tables.replica_ids[replica]).inc()
             self._batch_failed(replica, LOST)
             self.replicas.lost(replica, how)
         if self.vertical is not None:
@@ -212,7 +212,7 @@ class Driver:
         return [model for number, model in enumerate(self._tables.models) if model in models and not answer(number)]
 
     def _batch_failed(self, replica: int, why: str) -> None:
-        self._metrics.replica_failed(self._model_names[replica], self._tables.replica_ids[replica], why)
+        self._metrics.failures.labels(self._model_names[replica], self._tables.replica_ids[replica], why).inc()
         self._failures.failed(replica, why)
 
     def _failing_changed(self, replica: int, failing: bool) -> None:
@@ -306,4 +306,4 @@ class ReadyReplicas:
     def _count(self, replica: int) -> None:
         if self._metrics is not None:
             model = self._model_names[replica]
-            self._metrics.replicas_ready(model, sum(self._model_names[other] == model for other in self.numbers))
+            self._metrics.replicas.labels(model).set(sum(self._model_names[other] == model for other in self.numbers))

@@ -88,11 +88,11 @@ class LanguageSwaps:
                 log.exception("fault while %s was swapped in", path.name)
                 reason = "an internal error; the server's log explains it"
             self._journal.write("swap_failed", plan=path.name, reason=reason)
-            self._metrics.swapped("failed")
+            self._metrics.swaps.labels("failed").inc()
             raise SwapFailed(f"{path.name} did not take over: {reason}; {plan_before} goes on") from None
         await self._leave(before)
         _keep_beside_engines(task)
-        self._metrics.swapped("taken_over")
+        self._metrics.swaps.labels("taken_over").inc()
         return SwapResult(taken_over=True, plan=self._control.plan, comparison=None)
 
     def _take_over(self, before: Deployment, after: Deployment) -> None:

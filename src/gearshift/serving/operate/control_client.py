@@ -5,14 +5,15 @@ from typing import TypeVar
 
 import msgspec
 
-from gearshift.client.http_client import HttpClient, Response, address_of
-from gearshift.client.v2_client import error_in, tls_context
+from gearshift.client.http_client import HttpClient
+from gearshift.client.v2_client import error_in
 from gearshift.errors import NoAnswer, require
 from gearshift.runtime.router.status import Status
 from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.operate.swap import SwapBody, SwapResult
 from gearshift.support.event_loop import run_in_own_loop
 from gearshift.support.files import read_text
+from gearshift.support.http import Response, address_of, tls_context
 
 LONGEST_S = 30.0
 LONGEST_SWAP_S = 4 * 3600.0

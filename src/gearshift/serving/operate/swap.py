@@ -179,14 +179,14 @@ class Swaps:
                 log.exception("fault while %s was swapped in", path.name)
                 reason = "an internal error; the server's log explains it"
             self._journal.write("swap_failed", plan=path.name, reason=reason)
-            self._metrics.swapped("failed")
+            self._metrics.swaps.labels("failed").inc()
             raise SwapFailed(f"{path.name} did not take over: {reason}; {self._control.plan.path} goes on") from None
         finally:
             if service is not None and service is not self._control.service:
                 await service.stop()
         if service is self._control.service:
             await self._leave(before)
-        self._metrics.swapped("taken_over" if asked.take_over else "compared")
+        self._metrics.swaps.labels("taken_over" if asked.take_over else "compared").inc()
         several = len(self._control.pipelines) > 1
         return SwapResult(
             taken_over=asked.take_over,

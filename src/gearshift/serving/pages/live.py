@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import msgspec
 
 from gearshift.objective import Metric
+from gearshift.observability.families import SECONDS
 from gearshift.observability.glance import Glance, percentile_of
-from gearshift.observability.metrics import SECONDS
 from gearshift.observability.recent_events import RecentEvents
 from gearshift.runtime.router.status import Status
 from gearshift.serving.operate.control import Control

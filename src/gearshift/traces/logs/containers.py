@@ -2,7 +2,7 @@
 
 import re
 
-from gearshift.traces.logs.stamps import stamp_ns
+from gearshift.traces.stamps import stamp_ns
 
 _STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
 _BEFORE = re.compile(

@@ -1,23 +1,19 @@
 """Logs in the W3C extended format, as of IIS and CloudFront: `#Fields:` names the columns."""
 
-import csv
-from collections.abc import Sequence
-
-from gearshift.traces.logs.lines import Line, Read, line_of
+from gearshift.support.decoding import csv_cells
+from gearshift.traces.logs.lines import Head, Line, Read, line_of
 
 MARK = "#"
 _FIELDS, _DATE = "#fields:", "#date:"
 
 
-def has_fields(lines: Sequence[str]) -> bool:
-    return any(line.lower().startswith(_FIELDS) for line in lines)
-
-
-def extended_line(time_field: str | None) -> Read:
+def extended_lines(head: Head) -> Read | None:
     """Reads lines below the `#Fields:` that came last; they may change within a file, as after a restart.
 
     A line that begins with `#` is no request. Date and time are two columns, or the date is that of `#Date:`.
     """
+    if not any(line.lower().startswith(_FIELDS) for line in head.lines):
+        return None
     names: list[str] = []
     day = ""
 
@@ -37,7 +33,7 @@ def extended_line(time_field: str | None) -> Read:
         date = fields.pop("date", "") or day
         if date and fields.get("time"):
             fields["time"] = f"{date} {fields['time']}"
-        return line_of(fields, time_field)
+        return line_of(fields, head.time_field)
 
     return read
 
@@ -45,9 +41,4 @@ def extended_line(time_field: str | None) -> Read:
 def _cells(text: str) -> list[str]:
     if "\t" in text:  # CloudFront's; its header has blanks
         return [cell.strip() for cell in text.split("\t")]
-    if '"' not in text:
-        return text.split()
-    try:
-        return next(csv.reader([text], delimiter=" ", skipinitialspace=True), [])
-    except csv.Error:
-        return []
+    return csv_cells(text, " ") if '"' in text else text.split()

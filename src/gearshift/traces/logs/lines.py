@@ -1,4 +1,4 @@
-"""One line of a log as a request: its time, and what it asked for."""
+"""One line of a log as a request: its time, and what it asked for, by the names that fields have in many logs."""
 
 import math
 import re
@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import msgspec
-
 from gearshift.clock import NS_PER_S
-from gearshift.traces.logs.containers import contained
-from gearshift.traces.logs.stamps import LATEST_NS, stamp_ns
+from gearshift.traces.stamps import LATEST_NS, in_unit, stamp_ns
 
 TIMES = (
     "timestamp", "@timestamp", "time", "ts", "datetime", "date_time", "time_local", "time_iso8601", "msec",
@@ -32,21 +29,11 @@ STATUSES = (
     "status", "status_code", "response_code", "elb_status_code", "code", "sc-status", "downstreamstatus",
     "response.status", "res.statuscode", "http.response.status_code", "http.status_code", "httprequest.status",
 )  # fmt: skip
-_WRITTEN = "log", "message", "msg", "line", "textpayload"
-"""Fields that may have a line of an access log, or of JSON, as a container wrote it."""
 _DEEPEST = 4
 COUNTS = "requests", "request_count", "num_requests", "hits", "invocations", "count"
 RATES = "requests_per_second", "requests/s", "req/s", "rps", "qps"
-_WORD, _REST = r'[^\s"\\]*+(?:\\.[^\s"\\]*+)*+', r'[^"\\]*+(?:\\.[^"\\]*+)*+'
-_REQUEST = rf'"(?:(?=[^\s"])({_WORD}) ({_WORD}){_REST}|{_REST})"'
-"""In quotes; possessive throughout, as matching a line that was cut would take time in its square."""
-_ACCESS = re.compile(rf"\[(\d\d/\w{{3}}/\d{{4}}:[\d:]++(?: [+-]\d{{4}})?)\] {_REQUEST} (\d{{3}})")
-_ENVOY = re.compile(rf"^\[(\d{{4}}-\d\d-\d\dT[^\]]++)\] {_REQUEST} (\d+)")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
-_ALB = re.compile(r"^(?:https?|h2|grpcs?|wss?) \d{4}-\d\d-\d\dT\S+ \S+ \S+:\d+ ")
 _NONE = "", "null", "none", "n/a"
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
-_ALB_STATUS, _ALB_REQUEST, _ALB_CREATED = 8, 12, 21
 
 
 class Line(NamedTuple):
@@ -60,102 +47,33 @@ class Line(NamedTuple):
 
 
 Read = Callable[[str], Line]
-"""Raises `ValueError` for a line that is none of its kind."""
+"""Raises `ValueError` for a line that is none of its form."""
+
+
+class Head(NamedTuple):
+    """What a form is told from: the first lines of a log, and the name of its column of times if it is given."""
+
+    lines: Sequence[str]
+    time_field: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of log; `stamped_at_end` is whether its times are those of answers."""
+class Form:
+    """`reader` makes what reads lines, None where the head shows that the log has another form.
+
+    `stamped_at_end` is whether times are those of answers, `names_first` whether the first line has the columns' names.
+    """
 
     name: str
-    read: Read
+    reader: Callable[[Head], Read | None]
     stamped_at_end: bool = False
-
-
-def access_line(text: str) -> Line:
-    """Apache's and nginx's Common and Combined formats; a container's stamp before one is finer than its own."""
-    found_ns, inner = contained(text)
-    found = _ACCESS.search(inner)
-    if found is None:
-        raise ValueError(text)
-    time, method, path, status = found.groups()
-    return Line(stamp_ns(time) if found_ns is None else found_ns, method or "", path or "", status)
-
-
-def envoy_line(text: str) -> Line:
-    found = _ENVOY.search(contained(text)[1])
-    if found is None:
-        raise ValueError(text)
-    time, method, path, status = found.groups()
-    return Line(stamp_ns(time), method or "", path or "", status)
-
-
-def alb_line(text: str) -> Line:
-    """A line of AWS' application load balancer; the request's creation where it is written."""
-    text = contained(text)[1]
-    if _ALB.match(text) is None:
-        raise ValueError(text)
-    parts = _QUOTED.findall(text)
-    if len(parts) <= _ALB_REQUEST:
-        raise ValueError(text)
-    method, _, rest = parts[_ALB_REQUEST].strip('"').partition(" ")
-    created = parts[_ALB_CREATED] if len(parts) > _ALB_CREATED else "-"
-    time_ns = stamp_ns(parts[1] if created == "-" else created)
-    return Line(time_ns, method, path_of(rest.partition(" ")[0]), parts[_ALB_STATUS])
+    names_first: bool = False
 
 
 def path_of(url: str) -> str:
     """The path of a URL or of a request's target."""
     _, scheme, rest = url.partition("://")
     return "/" + rest.partition("/")[2] if scheme else url
-
-
-def json_line(time_field: str | None) -> Read:
-    """Lines of objects; one that holds a line of an access log or of JSON, as containers' logs do, is that."""
-
-    def read(text: str) -> Line:
-        found_ns, inner = contained(text)
-        fields = _object(inner)
-        if found_ns is not None and not any(name.strip().lower() in TIMES for name in fields):
-            fields["time"] = found_ns
-        line = line_of(fields, time_field)
-        written = next((line.fields[name] for name in _WRITTEN if isinstance(line.fields.get(name), str)), "")
-        if line.path or not written:
-            return line
-        found = _ACCESS.search(written)
-        if found is not None:
-            _, method, path, status = found.groups()
-            return line._replace(method=method or "", path=path or "", status=status)
-        if written.startswith("{"):
-            try:
-                return line_of(fields | _object(written), time_field)
-            except ValueError:
-                return line
-        return line
-
-    return read
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        fields = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(text) from error
-    if not isinstance(fields, dict):
-        raise ValueError(text)
-    return fields
-
-
-def row_line(names: Sequence[str], time_field: str | None, split: Callable[[str], list[str]]) -> Read:
-    """Lines of a table whose columns have `names`."""
-
-    def read(text: str) -> Line:
-        cells = split(text)
-        if len(cells) != len(names):
-            raise ValueError(text)
-        return line_of(dict(zip(names, cells, strict=True)), time_field)
-
-    return read
 
 
 def line_of(fields: Mapping[str, Any], time_field: str | None) -> Line:
@@ -168,7 +86,7 @@ def line_of(fields: Mapping[str, Any], time_field: str | None) -> Line:
     unit_ns = next((ns for mark, ns in _UNITS_NS.items() if named.endswith(mark)), 0)
     if named == "timestamp" and "hash_ids" in lower:  # Mooncake's
         unit_ns = 1_000_000
-    time_ns = _in_unit(str(lower[named]), unit_ns) if unit_ns else stamp_ns(str(lower[named]))
+    time_ns = in_unit(str(lower[named]), unit_ns) if unit_ns else stamp_ns(str(lower[named]))
     if named == "end_timestamp" and lower.get("duration"):
         time_ns -= stamp_ns(str(lower["duration"]))
     if named == "ts" and "request.uri" in lower and isinstance(lower.get("duration"), float):  # Caddy's
@@ -191,12 +109,6 @@ def _flat(fields: Mapping[str, Any], before: str, deepest: int) -> Iterator[tupl
             yield before + name, value
         elif deepest:
             yield from _flat({key.lower(): one for key, one in value.items()}, f"{before}{name}.", deepest - 1)
-
-
-def _in_unit(text: str, unit_ns: int) -> int:
-    """Exact for whole numbers: a float is not, to the nanosecond."""
-    whole = text.strip()
-    return int(whole) * unit_ns if whole.isascii() and whole.isdigit() else round(float(whole) * unit_ns)
 
 
 def counted_by(lines: Sequence[Line]) -> str:

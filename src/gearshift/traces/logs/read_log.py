@@ -1,6 +1,5 @@
 """A trace from a log, of whatever kind it is found to be."""
 
-import csv
 import gzip
 import io
 import math
@@ -8,35 +7,24 @@ import sys
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
+from gearshift.support.decoding import csv_cells
 from gearshift.support.files import PathLike, open_to_read
 from gearshift.traces.generate import MOST_REQUESTS
-from gearshift.traces.logs.extended import MARK, extended_line, has_fields
-from gearshift.traces.logs.lines import (
-    RATES,
-    TIMES,
-    Kind,
-    Line,
-    access_line,
-    alb_line,
-    counted_by,
-    envoy_line,
-    json_line,
-    number_of,
-    row_line,
-    uncounted_in,
-)
+from gearshift.traces.logs.extended import MARK
+from gearshift.traces.logs.forms import FORMS, mark_of
+from gearshift.traces.logs.lines import RATES, TIMES, Form, Head, Line, Read, counted_by, number_of, uncounted_in
 from gearshift.traces.logs.series import grid_counts, minute_counts, prometheus_counts
 from gearshift.traces.rows import LONGEST_S
 
@@ -51,8 +39,8 @@ _SMALL_BYTES, _MOST_TIMES = 4 << 20, 400
 """A log that unpacks to more times its size, and more than this, has one line again and again."""
 UNREADABLE_LINE = (ValueError, OverflowError, RecursionError)
 _PROMETHEUS = b'"resultType"'
-_ALL_MINUTES = 1440
 _LEAST_MINUTES = 60
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,9 +123,8 @@ def read_log(
         minutes = _minute_columns(first[0])
         if minutes:
             return _of_minutes(first, lines, minutes, name, where or {})
-        kind, first = _kind_of(first, time_field, name)
         chosen = _Chosen(path_prefix, method, status, where or {})
-        return _of_lines(kind, first, lines, chosen, name, whole_seconds)
+        return _of_lines(_form_of(Head(first, time_field), name), lines, chosen, name, whole_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,36 +195,36 @@ def _lines(file: io.BufferedReader) -> Iterator[str]:
             yield text
 
 
-def _kind_of(first: list[str], time_field: str | None, name: str) -> tuple[Kind, list[str]]:
-    """The kind that reads most of the first lines, and the lines below a header."""
-    kinds = [
-        (Kind("an access log", access_line, stamped_at_end=True), first),
-        (Kind("Envoy's access log", envoy_line), first),
-        (Kind("a load balancer's log", alb_line), first),
-        (Kind("JSON lines", json_line(time_field)), first),
-    ]
-    if has_fields(first):
-        kinds.append((Kind("a W3C extended log", extended_line(time_field), stamped_at_end=True), first))
-    mark = next((mark for mark in "\t;," if mark in first[0]), ",")
-    names = _cells(first[0], mark)
-    kinds.append((Kind("a table", row_line(names, time_field, lambda text: _cells(text, mark))), first[1:]))
-    best, readable = max(((one, len(_read_of(*one))) for one in kinds), key=lambda pair: pair[1])
-    if readable * 2 <= sum(not line.startswith(MARK) for line in best[1]) or readable == 0:
-        _refuse_table(names, _cells(first[1], mark) if len(first) > 1 else [], time_field, name)
+class _Found(NamedTuple):
+    """The form of a log, what reads its lines, and those of them that were looked at."""
+
+    form: Form
+    read: Read
+    first: Sequence[str]
+
+
+def _form_of(head: Head, name: str) -> _Found:
+    """The form that reads most of the first lines."""
+    readers = [(form, form.reader(head)) for form in FORMS]
+    found = [_Found(form, read, head.lines[form.names_first :]) for form, read in readers if read is not None]
+    best, readable = max(((one, len(_Tally().all(one))) for one in found), key=lambda pair: pair[1])
+    if readable * 2 <= sum(not line.startswith(MARK) for line in best.first) or readable == 0:
+        _refuse_table(head, name)
         raise InvalidInput(
-            f"this is no log of a known kind; it begins: {first[0][:80]!r}",
+            f"this is no log of a known kind; it begins: {head.lines[0][:80]!r}",
             where=name,
             remedy="give an access log, or JSON lines or CSV with a column of times (`--time` names it)",
         )
     return best
 
 
-def _refuse_table(names: list[str], cells: list[str], time_field: str | None, where: str) -> None:
+def _refuse_table(head: Head, where: str) -> None:
     """Raise `InvalidInput` that says what is wrong with the times of a table, where it looks like one."""
-    if len(names) < 2 or len(cells) != len(names):
+    names, row = (csv_cells(line, mark_of(head.lines)) for line in (*head.lines, "")[:2])
+    if len(names) < 2 or len(row) != len(names):
         return
-    columns = {column.strip().lower(): cell for column, cell in zip(names, cells, strict=True)}
-    wanted = [time_field.lower()] if time_field else [column for column in TIMES if columns.get(column)]
+    columns = {column.strip().lower(): cell for column, cell in zip(names, row, strict=True)}
+    wanted = [head.time_field.lower()] if head.time_field else [column for column in TIMES if columns.get(column)]
     if wanted and wanted[0] in columns:
         raise InvalidInput(
             f"the column {wanted[0]!r} has {columns[wanted[0]][:40]!r}, which is no time that can be read",
@@ -251,46 +238,46 @@ def _refuse_table(names: list[str], cells: list[str], time_field: str | None, wh
     )
 
 
-def _read_of(kind: Kind, lines: list[str]) -> list[Line]:
-    found = []
-    for line in lines:
-        try:
-            found.append(kind.read(line))
-        except UNREADABLE_LINE:
-            continue
-    return found
+@dataclass(slots=True)
+class _Tally:
+    """Counts the lines that are no requests, and the requests that were not asked for."""
+
+    skipped: int = 0
+    first_skipped: str = ""
+    left_out: int = 0
+
+    def read(self, lines: Iterable[str], read: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+        for line in lines:
+            try:
+                found = read(line)
+            except UNREADABLE_LINE:
+                if not line.startswith(MARK):  # a note, as a header of a W3C extended log
+                    self.skipped += 1
+                    self.first_skipped = self.first_skipped or line[:80]
+                continue
+            yield line, found
+
+    def all(self, found: _Found) -> list[Line]:
+        return [one for _, one in self.read(found.first, found.read)]
 
 
-def _cells(text: str, mark: str) -> list[str]:
-    try:
-        return next(csv.reader([text], delimiter=mark), [])
-    except csv.Error:
-        return []
-
-
-def _of_lines(
-    kind: Kind, first: list[str], lines: Iterator[str], chosen: _Chosen, name: str, whole_seconds: bool
-) -> LogRead:
+def _of_lines(found: _Found, lines: Iterator[str], chosen: _Chosen, name: str, whole_seconds: bool) -> LogRead:
     times, numbers = array("q"), array("d")
-    judged = _read_of(kind, first)
+    judged = _Tally().all(found)
     counted, (unread, cell) = counted_by(judged), uncounted_in(judged)
     paths: Counter[str] = Counter()
-    skipped = left_out = 0
-    first_skipped = ""
-    for line in chain(first, lines):
-        try:
-            read = kind.read(line)
-            number = number_of(read, counted) if counted else 1.0
-        except UNREADABLE_LINE:
-            if not line.startswith(MARK):  # a note, as a header of a W3C extended log
-                skipped += 1
-                first_skipped = first_skipped or line[:80]
-            continue
+    tally = _Tally()
+
+    def counting(line: str) -> tuple[Line, float]:
+        read = found.read(line)
+        return read, number_of(read, counted) if counted else 1.0
+
+    for line, (read, number) in tally.read(chain(found.first, lines), counting):
         path = read.path.partition("?")[0]
         if path and (path in paths or len(paths) < _MOST_PATHS):
             paths[path] += 1
         if not chosen.has(read):
-            left_out += 1
+            tally.left_out += 1
             continue
         require(len(times) < MOST_REQUESTS, "the log has more than 200 million requests", where=name, remedy="cut it")
         times.append(read.time_ns)
@@ -305,7 +292,7 @@ def _of_lines(
     if not times:
         offered = ", ".join(f"{path} ({count})" for path, count in paths.most_common(3))
         raise InvalidInput(
-            f"no request is left of {left_out}" + (f"; the paths are {offered}" if offered else ""),
+            f"no request is left of {tally.left_out}" + (f"; the paths are {offered}" if offered else ""),
             where=name,
             remedy="choose by other values",
         )
@@ -316,12 +303,10 @@ def _of_lines(
             kind="counts",
             arrivals_ns=None,
             counts=on_grid.counts,
-            skipped=skipped,
-            first_skipped=first_skipped,
-            left_out=left_out,
             paths={},
             counted_by=counted,
             step_s=on_grid.step_s,
+            **asdict(tally),
         )
     arrivals_ns = np.sort(np.array(times, dtype=np.int64))
     arrivals_ns -= arrivals_ns[0] // NS_PER_S * NS_PER_S
@@ -334,15 +319,13 @@ def _of_lines(
     counts = np.bincount(arrivals_ns // NS_PER_S)
     in_seconds = whole_seconds or not (arrivals_ns % NS_PER_S).any()
     return LogRead(
-        kind=kind.name,
+        kind=found.form.name,
         arrivals_ns=None if in_seconds else arrivals_ns,
         counts=counts,
-        stamped_at_end=kind.stamped_at_end,
-        skipped=skipped,
-        first_skipped=first_skipped,
-        left_out=left_out,
+        stamped_at_end=found.form.stamped_at_end,
         paths=paths,
         uncounted=_uncounted(counted, unread, cell, times),
+        **asdict(tally),
     )
 
 
@@ -357,7 +340,7 @@ def _uncounted(counted: str, unread: str, cell: str, times: Sequence[int]) -> st
 
 def _minute_columns(head: str) -> list[int]:
     """The places of the columns 1, 2, ... of a table by the minute, as Azure Functions publish them."""
-    names = _cells(head, ",")
+    names = csv_cells(head, ",")
     places = [place for place, name in enumerate(names) if name.strip().isdigit()]
     wanted = [str(minute) for minute in range(1, len(places) + 1)]
     return places if len(places) >= _LEAST_MINUTES and [names[place].strip() for place in places] == wanted else []
@@ -366,23 +349,16 @@ def _minute_columns(head: str) -> list[int]:
 def _of_minutes(
     first: list[str], lines: Iterator[str], minutes: list[int], name: str, where: Mapping[str, str]
 ) -> LogRead:
-    names = [one.strip() for one in _cells(first[0], ",")]
-    total = np.zeros(len(minutes))
-    rows = skipped = left_out = 0
-    first_skipped = ""
-    for line in chain(first[1:], lines):
-        cells = _cells(line, ",")
-        try:
-            if len(cells) != len(names):
-                raise ValueError(line)
-            counts = np.array([float(cells[place] or 0) for place in minutes])
-        except ValueError:
-            skipped += 1
-            first_skipped = first_skipped or line[:80]
-            continue
-        fields = dict(zip((one.lower() for one in names), cells, strict=True))
+    names = [one.strip().lower() for one in csv_cells(first[0], ",")]
+    total, rows, tally = np.zeros(len(minutes)), 0, _Tally()
+
+    def counted(line: str) -> tuple[dict[str, str], NDArray[np.float64]]:
+        row = csv_cells(line, ",")
+        return dict(zip(names, row, strict=True)), np.array([float(row[place] or 0) for place in minutes])
+
+    for _, (fields, counts) in tally.read(chain(first[1:], lines), counted):
         if any(fields.get(field.lower()) != value for field, value in where.items()):
-            left_out += 1
+            tally.left_out += 1
             continue
         rows += 1
         total += counts
@@ -391,8 +367,6 @@ def _of_minutes(
         kind="counts by the minute",
         arrivals_ns=None,
         counts=minute_counts(total, name),
-        skipped=skipped,
-        first_skipped=first_skipped,
-        left_out=left_out,
         paths={},
+        **asdict(tally),
     )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
-from gearshift.support.decoding import UNREADABLE, why_unreadable
+from gearshift.support.decoding import decode_json
 from gearshift.traces.generate import MOST_REQUESTS
 from gearshift.traces.rows import LONGEST_S
 
@@ -54,14 +54,8 @@ def prometheus_counts(content: bytes, where: str) -> Exported:
     where it falls; what it counted while values are missing is spread over that time. A value that is
     no number (NaN, null) or infinite is missing.
     """
-    try:
-        series = msgspec.json.decode(content, type=_Answer).data.result
-    except UNREADABLE as error:
-        raise InvalidInput(
-            f"this is no answer of Prometheus to a range query: {why_unreadable(error)}",
-            where=where,
-            remedy="keep the body of GET /api/v1/query_range",
-        ) from error
+    said, remedy = "this is no answer of Prometheus to a range query: ", "keep the body of GET /api/v1/query_range"
+    series = decode_json(content, _Answer, where=where, remedy=remedy, said=said).data.result
     found = [(one.metric.get("__name__", "").endswith("_total"), *_points(one, where)) for one in series]
     found = [(counter, times, values) for counter, times, values in found if len(times) >= 2]
     require(len(found) > 0, "no series has two values", where=where, remedy="query a range, with a step in seconds")

@@ -16,11 +16,10 @@ def measured_into(
     *,
     require_replaceable: Callable[[Path], None],
     write: Callable[[Made, Path], Made],
-    kept: Callable[[Path], list[Path]],
     notice: Notice,
 ) -> Made:
-    """Measure, write the profile to `out` if that is given, and delete the `kept` files; after an error name them."""
-    from gearshift.measuring.paid import forget, partial_folder
+    """Measure, write the profile to `out` if that is given, and delete what was kept; after an error name it."""
+    from gearshift.measuring.partial import forget, kept_files, partial_folder
 
     if out is None:
         return measure(None)
@@ -29,8 +28,8 @@ def measured_into(
     try:
         made = write(measure(folder), folder)
     except BaseException:
-        if kept(folder):
+        if kept_files(folder):
             notice(f"what was answered is kept in {partial_folder(folder)}; the same command goes on from there")
         raise
-    forget(folder, kept)
+    forget(folder)
     return made

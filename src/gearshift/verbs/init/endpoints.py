@@ -2,15 +2,14 @@
 
 import json
 import shlex
-import urllib.request
 from collections.abc import Sequence
-from http.client import HTTPException
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gearshift.errors import require
 from gearshift.models.language_config import EngineSettings
+from gearshift.support.http import Failure, fetched
 
 NAMES = {2: ("small", "large"), 3: ("small", "medium", "large")}
 LONGEST_ANSWER_S = 5.0
@@ -146,18 +145,13 @@ def _files(text: str, prompts: OwnPrompts | None) -> dict[str, bytes]:
 def served_model(url: str) -> tuple[str, int | None]:
     """The name of the first model at an endpoint, and its context where it tells; empty where it does not answer."""
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/models", timeout=LONGEST_ANSWER_S) as answer:
-            first: Any = msgspec.json.decode(answer.read(LARGEST_ANSWER_BYTES))["data"][0]
+        answer = fetched(f"{url.rstrip('/')}/models", within_s=LONGEST_ANSWER_S, largest_bytes=LARGEST_ANSWER_BYTES)
+        if answer.status != 200:
+            return "", None
+        first: Any = msgspec.json.decode(answer.body)["data"][0]
         name = first["id"]
         context = first.get("max_model_len") or first.get("meta", {}).get("n_ctx")  # vLLM's and llama.cpp's
-    except (
-        OSError,
-        HTTPException,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ):  # an endpoint may send anything
+    except (*Failure, ValueError, LookupError, TypeError, AttributeError):  # it may send anything
         return "", None
     usable = isinstance(name, str) and name.isprintable()
     return (name if usable else ""), (context if isinstance(context, int) and context > 0 else None)

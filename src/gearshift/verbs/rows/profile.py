@@ -21,7 +21,6 @@ def has_several(project: Path) -> bool:
 def profile(project: Path, *, out: PathLike | None, notice: Notice, timed: Any, **how: Any) -> Profile | Profiles:
     """As `gearshift.profile`; what endpoints answered is kept."""
     from gearshift.measuring.front_end_time import front_end_beside
-    from gearshift.measuring.paid import kept_files
     from gearshift.measuring.profile_pipelines import profile_pipelines
     from gearshift.measuring.profile_project import profile_project
 
@@ -32,7 +31,6 @@ def profile(project: Path, *, out: PathLike | None, notice: Notice, timed: Any, 
             lambda folder: profile_pipelines(project, folder=folder, **how),
             require_replaceable=require_folder_replaceable,
             write=write_profiles,
-            kept=kept_files,
             notice=notice,
         )
     return measured_into(
@@ -40,7 +38,6 @@ def profile(project: Path, *, out: PathLike | None, notice: Notice, timed: Any, 
         lambda folder: profile_project(project, folder=folder, timed=timed, **how),
         require_replaceable=require_replaceable,
         write=write_profile,
-        kept=kept_files,
         notice=notice,
     )
 

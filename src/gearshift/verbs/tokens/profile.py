@@ -14,7 +14,6 @@ def profile(
     project: Path, *, out: PathLike | None, seed: int, progress: Progress, notice: Notice, **_: Any
 ) -> LanguageProfile:
     """As `gearshift.profile`; answers, times and judgements are kept."""
-    from gearshift.measuring.engines.kept import kept_files
     from gearshift.measuring.engines.profile_language import profile_language
 
     return measured_into(
@@ -22,7 +21,6 @@ def profile(
         lambda folder: profile_language(project, seed=seed, folder=folder, progress=progress, notice=notice),
         require_replaceable=require_language_replaceable,
         write=lambda made, folder: write_language_profile(folder, made),
-        kept=kept_files,
         notice=notice,
     )
 
@@ -31,10 +29,10 @@ def profile_from_records(
     folder: Path, *, out: PathLike | None, certainty: str | None, operator: str, seed: int, **_: Any
 ) -> LanguageProfile:
     """As `gearshift.profile_from_records`."""
-    from gearshift.measuring.engines import imports
+    from gearshift.measuring.recorded import language
 
     if out is not None:
         require_language_replaceable(Path(out))
     certainty = certainty or "mean_logprob"
-    made = imports.language_profile_from_records(folder, operator=operator, certainty=certainty, seed=seed)
+    made = language.language_profile_from_records(folder, operator=operator, certainty=certainty, seed=seed)
     return made if out is None else write_language_profile(out, made)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NoAnswer
-from gearshift.measuring.engines import profile_language as profile_language_module
-from gearshift.measuring.engines.kept import kept_files
-from gearshift.measuring.engines.profile_language import CALLS_TO_REACH, profile_language
+from gearshift.measuring.engines import order
+from gearshift.measuring.engines.cost import CALLS_TO_REACH
+from gearshift.measuring.engines.profile_language import profile_language
+from gearshift.measuring.partial import kept_files
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
 from gearshift.profiles.engines.prompts import read_prompts
@@ -267,10 +268,8 @@ def test_a_judge_may_run_a_loop_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_concurrency_that_could_not_be_timed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept_one = profile_language_module.decode_times
-    monkeypatch.setattr(
-        profile_language_module, "decode_times", lambda runs: [one for one in kept_one(runs) if one.requests == 1]
-    )
+    kept_one = order.decode_times
+    monkeypatch.setattr(order, "decode_times", lambda runs: [one for one in kept_one(runs) if one.requests == 1])
     with endpoint(as_words) as url:
         made = profile_language(project(tmp_path, {"small": at(url)}))
     assert any(

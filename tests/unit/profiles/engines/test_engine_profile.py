@@ -89,3 +89,15 @@ def test_a_factor_that_no_engine_has_is_refused_with_its_range(factor: float) ->
 
 def test_an_engine_is_written_and_read_as_it_was() -> None:
     assert msgspec.json.decode(msgspec.json.encode(ENGINE), type=EngineProfile) == ENGINE
+
+
+@pytest.mark.parametrize("rows", [[], [(0, 0.1)], [(1, 0.1), (1, 0.2)], [(1, 0.0)]])
+def test_curves_that_say_nothing_are_refused(rows: list[tuple[int, float]]) -> None:
+    with pytest.raises(InvalidInput, match="step curve"):
+        curve_from_rows(rows)
+
+
+def test_a_curve_is_linear_between_its_points() -> None:
+    curve = curve_from_rows([(512, 0.1), (256, 0.06)])
+    assert curve.seconds(384) == pytest.approx(0.08)
+    assert curve.seconds(1) == 0.06

@@ -5,7 +5,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.certainty import FEATURES
-from gearshift.profiles.engines.judge import FittedJudge, calibration_error, fit_judge
+from gearshift.profiles.engines.judge import FittedJudge, fit_judge
 
 
 def made(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -23,6 +23,12 @@ def test_the_weights_that_made_the_answers_are_found_again() -> None:
     assert judge.weights[3] == pytest.approx([2.0, 0.3, 0, 0, 0, 0], abs=0.25)
     assert judge.weights[3][:2] == pytest.approx([2.0, 0.3], rel=0.06)
     assert judge.weights[0][:2] == pytest.approx([0, 0], abs=0.06)
+
+
+def calibration_error(expected: np.ndarray, quality: np.ndarray) -> float:
+    """The mean distance of expected from actual quality over ten bins of equal counts of answers."""
+    groups = np.array_split(np.argsort(expected, kind="stable"), 10)
+    return float(np.mean([abs(expected[one].mean() - quality[one].mean()) for one in groups]))
 
 
 def test_what_it_says_of_unseen_answers_is_calibrated() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import uvloop
-from prometheus_client import CollectorRegistry
 
 from gearshift.observability.cache_metrics import CacheMetrics
+from gearshift.observability.families import Families
 from gearshift.observability.journal import Journal
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.request import Request, Sample
@@ -129,13 +129,14 @@ class World:
         (folder / "task.py").write_text(task)
         plan = little_plan("")
         tables = plan_tables(plan)
-        self.told, self.registry, self.events, self.ids = Told(), CollectorRegistry(), Events(), iter(range(1, 1000))
+        families = Families()
+        self.told, self.registry, self.events, self.ids = Told(), families.registry, Events(), iter(range(1, 1000))
         self.caches = CacheAdaptation(
             {"small": folder / "gearshift.toml"},
             adapting={"small"},
             settings={"learn_share": 0.0, "audit_share": 0.0, **settings},
             seed=5,
-            metrics=CacheMetrics(self.registry),
+            metrics=CacheMetrics(families),
             journal=self.told,
         )
         self.backend = LocalBackend(

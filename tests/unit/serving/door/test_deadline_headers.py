@@ -2,10 +2,10 @@ import logging
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from gearshift.errors import InvalidInput
 from gearshift.observability.deadline_metrics import DeadlineMetrics
+from gearshift.observability.families import Families
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.request import NO_DEADLINE_NS, Late
@@ -49,14 +49,14 @@ def test_a_time_of_sending_counts_within_the_trust_bound_and_never_lies_ahead(
 
 
 def test_distrust_is_counted_every_time_and_said_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
-    registry = CollectorRegistry()
-    times = SendingTimes(2.0, DeadlineMetrics(registry))
+    families = Families()
+    times = SendingTimes(2.0, DeadlineMetrics(families))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert times.sent_ns("t=1", 0, unix_ns=NOW) is None
             assert times.sent_ns("soon", 0) is None
-    assert registry.get_sample_value("gearshift_untrusted_clocks_total", {"reason": "clock"}) == 3
-    assert registry.get_sample_value("gearshift_untrusted_clocks_total", {"reason": "malformed"}) == 3
+    assert families.registry.get_sample_value("gearshift_untrusted_clocks_total", {"reason": "clock"}) == 3
+    assert families.registry.get_sample_value("gearshift_untrusted_clocks_total", {"reason": "malformed"}) == 3
     assert [record.message.count("arrival counts as sent") for record in caplog.records] == [1, 1]
 
 

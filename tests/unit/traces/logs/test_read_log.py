@@ -7,7 +7,8 @@ import pytest
 
 from gearshift.cli.data.trace import notes
 from gearshift.errors import InvalidInput
-from gearshift.traces.logs.lines import access_line, json_line
+from gearshift.traces.logs.forms import FORMS, json_lines
+from gearshift.traces.logs.lines import Head
 from gearshift.traces.logs.read_log import LogRead, read_log
 from gearshift.traces.read import read_trace
 
@@ -318,6 +319,8 @@ def test_long_lines_that_are_cut_take_time_in_proportion(tmp_path: Path, line: s
     ],
 )
 def test_quotes_within_a_request_are_read_as_servers_escape_them(request_line: str, path: str) -> None:
+    access_line = FORMS[0].reader(Head([]))
+    assert access_line is not None
     assert access_line(f'10.0.0.1 - - {DATE} "{request_line}" 200 446 "-" "curl"').path == path
 
 
@@ -337,7 +340,7 @@ def test_a_large_answer_of_prometheus_is_refused(tmp_path: Path, monkeypatch: py
 
 def test_a_time_without_end_is_no_time() -> None:
     with pytest.raises((ValueError, OverflowError)):
-        json_line(None)('{"time": "1e999"}')
+        json_lines(Head([]))('{"time": "1e999"}')
 
 
 # Other dialects ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def tell_drift(drift: AnswerDrift, models: Sequence[str], metrics: LanguageMetri
     """Tell the changes since the last call."""
     for change in drift.changes():
         model = models[change.model]
-        metrics.profile_drift(model, drifting=drift.drifts(change.model))
+        metrics.drift.labels(model).set(drift.drifts(change.model))
         told = {"model": model, "what": change.what, "drifting": change.drifting}
         served, recorded = round(change.served, 4), round(change.recorded, 4)
         journal.write("profile_drift", **told, served=served, recorded=recorded)

@@ -10,7 +10,7 @@ from gearshift.errors import printable
 from gearshift.runtime.engines.upstream.call import Call, Calls, Fault
 from gearshift.runtime.engines.upstream.server_sent import EventTooLarge, ServerSentEvents
 from gearshift.runtime.remote.masking import Mask
-from gearshift.support.retry_after import asked_pause_s
+from gearshift.support.http import asked_pause_s
 
 LARGEST_ERROR_BYTES = 64 << 10
 LARGEST_HEAD_BYTES = 64 << 10

@@ -7,7 +7,6 @@ of vLLM's benchmark at several concurrencies, with `MODEL.facts.json` if there i
 how engines on the same devices slow each other.
 """
 
-import codecs
 import json
 import math
 import re
@@ -21,13 +20,13 @@ import numpy as np
 from gearshift.errors import InvalidInput, require
 from gearshift.measuring.engines.kept import Answered
 from gearshift.measuring.engines.records import records_of
-from gearshift.measuring.engines.step_times import engine_from_steps
-from gearshift.measuring.engines.vllm_bench import engine_from_results
+from gearshift.measuring.recorded.step_times import engine_from_steps
+from gearshift.measuring.recorded.vllm_bench import engine_from_results
 from gearshift.profiles.engines.certainty import recorded_features, recorded_sums
 from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.engines.ranking import rankings, with_ranks
-from gearshift.support.decoding import decode_json
+from gearshift.support.decoding import decode_json, numbered_lines
 from gearshift.support.files import read_bytes
 
 SHARING = "sharing.json"
@@ -155,9 +154,7 @@ def _engine(path: Path, model: str, degree: int) -> Imported:
 
 def _rows(path: Path) -> dict[str, _Row]:
     rows: dict[str, _Row] = {}
-    for number, line in enumerate(read_bytes(path).removeprefix(codecs.BOM_UTF8).splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(read_bytes(path)):
         where = f"{path}, line {number}"
         try:
             content = _decoded(line)

@@ -45,6 +45,12 @@ def _number_ns(whole: int, fraction: str) -> int:
     return whole * unit_ns + (round(unit_ns * int(fraction) / 10 ** len(fraction)) if fraction else 0)
 
 
+def in_unit(text: str, unit_ns: int) -> int:
+    """Exact for whole numbers: a float is not, to the nanosecond."""
+    whole = text.strip()
+    return int(whole) * unit_ns if whole.isascii() and whole.isdigit() else round(float(whole) * unit_ns)
+
+
 def _unit_ns(number: float) -> int:
     return next((unit_ns for bound, unit_ns in _EPOCH_UNITS if number < bound), 1)
 

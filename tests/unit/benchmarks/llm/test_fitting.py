@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from benchmarks.llm.fitting import RecordedSpan, fit_added
 from gearshift.errors import InvalidInput
 from gearshift.policies.engines.steps import pairs_of
-from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork, curve_from_rows
-from gearshift.profiles.engines.fitting import RecordedSpan, fit_added
+from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork
 
 PLAIN = EngineProfile(
     model="small",
@@ -53,15 +53,3 @@ def test_no_time_is_below_zero_where_steps_were_faster_than_their_curves():
 def test_a_run_without_a_measured_time_is_refused():
     with pytest.raises(InvalidInput, match="no measured span"):
         fit_added(PLAIN, [(steps(2, 2), [])])
-
-
-@pytest.mark.parametrize("rows", [[], [(0, 0.1)], [(1, 0.1), (1, 0.2)], [(1, 0.0)]])
-def test_curves_that_say_nothing_are_refused(rows):
-    with pytest.raises(InvalidInput, match="step curve"):
-        curve_from_rows(rows)
-
-
-def test_a_curve_is_linear_between_its_points():
-    curve = curve_from_rows([(512, 0.1), (256, 0.06)])
-    assert curve.seconds(384) == pytest.approx(0.08)
-    assert curve.seconds(1) == 0.06

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gearshift.traces.logs.stamps import stamp_ns
+from gearshift.traces.stamps import stamp_ns
 
 
 def is_time(text: str) -> bool:

@@ -9,8 +9,8 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.hardware import identical_devices
-from gearshift.measuring.engines.imports import language_profile_from_records
-from gearshift.measuring.engines.vllm_bench import engine_from_results
+from gearshift.measuring.recorded.language import language_profile_from_records
+from gearshift.measuring.recorded.vllm_bench import engine_from_results
 from gearshift.planner.language.layouts import layouts
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 from gearshift.profiles.engines.language_profile import LanguageProfile

@@ -3,7 +3,7 @@ from email.utils import formatdate
 
 import pytest
 
-from gearshift.support.retry_after import asked_pause_s
+from gearshift.support.http import asked_pause_s
 
 
 @pytest.mark.parametrize(("header", "seconds"), [("0", 0.0), ("7", 7.0), ("9" * 400, 999_999_999_999_999.0)])

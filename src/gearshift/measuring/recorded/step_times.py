@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import InvalidInput, require, require_each
 from gearshift.models.language_config import MEMORY_SHARE
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, curve_from_rows
 from gearshift.support.decoding import csv_rows, decode_json
@@ -34,9 +34,8 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     largest_running: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("weights_bytes", "kv_bytes_per_token", "memory_bytes", "bandwidth_bytes_per_s", "block_tokens"):
-            value = getattr(self, name)
-            require(0 < value < math.inf, f"{name} is {value}, needs more than 0")
+        sizes = "weights_bytes", "kv_bytes_per_token", "memory_bytes", "bandwidth_bytes_per_s", "block_tokens"
+        require_each(self, sizes, lambda value: 0 < value < math.inf, "more than 0")
         enough = self.largest_running is None or self.largest_running >= 1
         require(enough, f"largest_running is {self.largest_running}, needs 1 or more")
 

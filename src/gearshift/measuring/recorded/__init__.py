@@ -1,0 +1,1 @@
+"""Profiles of language models from records that others made."""
