@@ -59,7 +59,6 @@ from gearshift.verbs.quick.serve import serve as serve
 from gearshift.verbs.records import records as records
 from gearshift.verbs.replay import replay as replay
 from gearshift.verbs.report import report as report
-from gearshift.verbs.report import report_pipelines as report_pipelines
 from gearshift.verbs.simulate import simulate as simulate
 from gearshift.verbs.simulate import simulate_language as simulate_language
 from gearshift.verbs.validate import validate as validate

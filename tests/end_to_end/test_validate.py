@@ -16,7 +16,7 @@ from gearshift.objective import Objective
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
-from gearshift.reporting.content import compose
+from gearshift.reporting.shown import shown_of
 from gearshift.serving.operate.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
@@ -63,8 +63,8 @@ def test_a_pipeline_under_another_name_than_its_operators_is_served_and_asked(ma
 def test_a_report_draws_predicted_and_measured_load_at_the_same_seconds(made: Path, validation: Validation) -> None:
     plan, profile = plan_and_profile(made / "plan.json", None)
     runs = [("gear plan", validation.simulation)], [("gear plan", validation.replay)]
-    content = compose(plan, profile, title="", simulations=runs[0], replays=runs[1])
-    predicted, measured = content.runs
+    shown = shown_of(plan, profile, simulations=runs[0], replays=runs[1])
+    predicted, measured = shown.runs
     np.testing.assert_array_equal(predicted.seconds, measured.seconds)
     np.testing.assert_array_equal(predicted.load_qps, measured.load_qps)
 

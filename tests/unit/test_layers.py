@@ -46,7 +46,7 @@ MAY_IMPORT["__main__"] = {"cli"}
 
 HEAVY = (
     *("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly", "grpc"),
-    *("opentelemetry", "duckdb", "pandas"),
+    *("opentelemetry", "duckdb", "pandas", "jinja2"),
 )
 
 PLAIN = (

@@ -1,38 +1,30 @@
 """The charts of runs: what happens over the trace, and how latencies are spread."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from gearshift.reporting.charts import cascades_chart, loads_chart, model_colours, objective_rule
-from gearshift.reporting.content import ReportContent
+from gearshift.reporting.charts import objective_rules
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Chart, Line, Mark, Panel, Rule
 from gearshift.reporting.drawing.colours import Style
 from gearshift.reporting.runs import Floats, RunSeries
+from gearshift.reporting.shown import Shown
 from gearshift.support.numbers import digits
 
 FASTEST_SHOWN = 0.05
 PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 
 
-def charts_of(content: ReportContent, *, of: str = "", number: int = 0) -> list[Chart]:
-    """All charts; those of one pipeline, `of` that name, have its `number` in their identifiers."""
-    made = (cascades_chart(content), loads_chart(content), day_chart(content), latency_chart(content))
-    charts = [chart for chart in made if chart is not None]
-    return [replace(one, id=f"{one.id}-{number}", title=f"{one.title}: {of}") for one in charts] if of else charts
-
-
-def day_chart(content: ReportContent) -> Chart | None:
+def day_chart(shown: Shown) -> Chart | None:
     """Load, the accuracy of the gears in force, that of the answers, and their latency, over time."""
-    runs = [run for run in content.runs if run.seconds is not None and len(run.seconds) > 1]
+    runs = [run for run in shown.runs if run.seconds is not None and len(run.seconds) > 1]
     if not runs:
         return None
     x = scales.exact(0.0, max(float(np.asarray(run.seconds)[-1]) + run.bin_s for run in runs))
-    rules = () if content.slo_s is None else (objective_rule(content.slo_s),)
+    rules = objective_rules(shown.slo_s)
     in_force, answers, p95 = (
-        list(_lines(content, runs, attribute, times, unit))
+        list(_lines(shown, runs, attribute, times, unit))
         for attribute, times, unit in (("in_force", 100.0, "%"), ("accuracy", 100.0, "%"), ("p95_s", 1e3, "ms"))
     )
     accuracies = scales.linear(_values([*in_force, *answers]), zero=False, most=4, end=100)
@@ -63,17 +55,15 @@ def _load(runs: Sequence[RunSeries], x: scales.Scale) -> Panel:
     return Panel(f"load (requests/s{counted})", x, scales.linear(values.tolist(), most=3), (line,), height=100)
 
 
-def _lines(
-    content: ReportContent, runs: Sequence[RunSeries], attribute: str, times: float, unit: str
-) -> Iterator[Line]:
+def _lines(shown: Shown, runs: Sequence[RunSeries], attribute: str, times: float, unit: str) -> Iterator[Line]:
     """Predicted and measured for the plan itself, and of other systems what was measured, if anything."""
-    colour, plan = colour_of_runs(content), runs[0].name
+    colour, plan = colour_of_runs(shown), runs[0].name
     measured = {run.name for run in runs if run.kind == "measured"}
     for run in runs:
         values = getattr(run, attribute)
         if values is None or np.isnan(values).all() or (run.name != plan and run.kind == "predicted" and measured):
             continue
-        yield _over_time(run, times * values, _name(run), colour[run.name], _style(run, content.runs), unit)
+        yield _over_time(run, times * values, _name(run), colour[run.name], _style(run, shown.runs), unit)
 
 
 def _over_time(run: RunSeries, values: Floats, name: str, colour: str, style: Style, unit: str) -> Line:
@@ -90,12 +80,12 @@ def _latencies(lines: Sequence[Line], rules: Sequence[Rule]) -> scales.Scale:
     return scales.scaled([*_values(lines), *(rule.y for rule in rules)])
 
 
-def latency_chart(content: ReportContent) -> Chart | None:
+def latency_chart(shown: Shown) -> Chart | None:
     """Latency at each percentile, on an axis that widens towards the tail."""
-    quantiles = [(r, q) for r in content.runs if (q := r.latency_quantiles) is not None and len(q.share) > 0]
+    quantiles = [(r, q) for r in shown.runs if (q := r.latency_quantiles) is not None and len(q.share) > 0]
     if not quantiles:
         return None
-    colour = colour_of_runs(content)
+    colour = colour_of_runs(shown)
     marks: list[Mark] = []
     shown_ms: list[float] = []
     for run, q in quantiles:
@@ -105,11 +95,11 @@ def latency_chart(content: ReportContent) -> Chart | None:
         texts = [
             f"{digits(100 * p)} % within {digits(v)} ms" for p, v in zip(q.share.tolist(), ms.tolist(), strict=True)
         ]
-        marks.append(Line(_name(run), _nines(q.share), ms, colour[run.name], _style(run, content.runs), texts=texts))
+        marks.append(Line(_name(run), _nines(q.share), ms, colour[run.name], _style(run, shown.runs), texts=texts))
     end = max(float(_nines(q.share).max()) for _, q in quantiles)
     ticks = [(float(_nines(np.array([p]))[0]), f"{100 * p:g}") for p in PERCENTILES]
     x = scales.Scale(0.0, end, tuple(tick for tick in ticks if tick[0] <= end + 1e-6))
-    rules = () if content.slo_s is None else (objective_rule(content.slo_s),)
+    rules = objective_rules(shown.slo_s)
     y = scales.scaled([*shown_ms, *(rule.y for rule in rules)])
     return Chart(
         "latency",
@@ -131,9 +121,9 @@ def _told(runs: Sequence[RunSeries]) -> str:
     return f"{told}; a colour for each system." if len({run.name for run in runs}) > 1 else f"{told}."
 
 
-def colour_of_runs(content: ReportContent) -> dict[str, str]:
+def colour_of_runs(shown: Shown) -> dict[str, str]:
     """The plan has its own colour on all charts; a model alone, "only NAME", has the model's."""
-    of_models, names = model_colours(content), list(dict.fromkeys(run.name for run in content.runs))
+    of_models, names = colours.of_models(shown.models), list(dict.fromkeys(run.name for run in shown.runs))
     spare = [colour for colour in colours.MODELS if colour not in of_models.values()] or [*colours.MODELS]
     others = {name: spare[n % len(spare)] for n, name in enumerate(names)}
     return {

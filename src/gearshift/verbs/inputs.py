@@ -35,7 +35,7 @@ def plan_and_profile(plan: GearPlan | PathLike, profile: Profile | PathLike | No
     require(
         len(made.pipelines) == 1,
         f"the plan has pipelines {sorted(made.pipelines)}, and a plan of one is needed here",
-        remedy="plans of several are taken by `simulate`, `explain_pipelines`, `report_pipelines` and `diff_pipelines`",
+        remedy="plans of several are taken by `simulate`, `explain_pipelines`, `report` and `diff_pipelines`",
     )
     if isinstance(profile, Profile):
         measured = profile

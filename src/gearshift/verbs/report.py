@@ -2,28 +2,41 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from gearshift.errors import GearshiftError, require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
+from gearshift.plans.served import is_language_plan
+from gearshift.profiles.engines.contexts import answerable
+from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.profile import Profile
-from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import Progress, plan_and_profile, plan_and_records, silent, trace_for, traces_for
-from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
+from gearshift.support.files import PathLike, write_atomically
+from gearshift.verbs.inputs import (
+    Notice,
+    Progress,
+    by_pipeline,
+    log,
+    plan_and_profile,
+    plan_and_records,
+    silent,
+    traces_for,
+)
+from gearshift.verbs.language.inputs import plan_and_language_profile
 from gearshift.verbs.options import Option, ProfileOfPlan
 from gearshift.verbs.simulate import simulate, simulate_language
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.largest_alone import LargestAlone
+    from gearshift.reporting.drawing.page import Section
 
 
 def report(
     plan: PathLike,
     out: PathLike,
     *,
-    trace: Trace | PathLike | None = None,
+    trace: Trace | PathLike | Mapping[str, Trace | PathLike] | None = None,
     profile: ProfileOfPlan = None,
     replay: Annotated[
         PathLike | None,
@@ -32,44 +45,57 @@ def report(
             "--log. Not for graphs, several pipelines or language models."
         ),
     ] = None,
+    progress: Progress = silent,
+    notice: Notice = log.warning,
 ) -> Path:
     """Write a self-contained HTML page about a plan, with a simulation of its trace or of `trace`.
 
-    Without any trace the page has no simulation. `replay` is a file with a measured run, which is
-    shown beside what is predicted. Plans of language models have a page in tokens.
+    For several pipelines `trace` is a mapping that replaces some of the plan's own. Where the trace of
+    some pipeline is known neither way the page has no simulation. `replay` is a file with a measured
+    run, which is shown beside what is predicted. `notice` is called where the plan's own trace may have
+    changed, and for requests that no language model can hold.
     """
-    if plans_language(plan):
-        require(
-            replay is None,
-            "a page about language models shows no measured run",
-            where="replay",
-            remedy="leave it out, and use `gearshift validate`, which shows what is predicted beside what is measured",
-        )
-        return _of_language(Path(plan), Path(out), trace, profile)
-    from gearshift.reporting.content import accuracy_of_gears, compose
-    from gearshift.reporting.measured_file import read_measured
-    from gearshift.reporting.report_page import write_report
+    from gearshift.reporting.drawing.page import html_page
 
-    made, measured = plan_and_profile(plan, profile)
-    arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
-    runs = () if arrivals is None else (("gear plan", simulate(made, arrivals, profile=measured)),)
-    is_own = arrivals is not None and arrivals.sha256 == made.trace.sha256
-    measured_runs = []
-    if replay is not None:
-        devices, slo_s = len(made.hardware.devices), made.pipeline.objective.latency_s
-        of_gears = accuracy_of_gears(made.pipeline)
-        measured_runs.append(read_measured(replay, "gear plan", slo_s=slo_s, devices=devices, of_gears=of_gears))
-    content = compose(
-        made,
-        measured,
-        title=f"Gear plan for {made.name}",
-        simulations=runs,
-        others=measured_runs,
-        largest=_largest(made, measured, arrivals) if arrivals is not None and is_own else None,
-        trace=arrivals,
-    )
-    write_report(Path(out), content)
+    made = read_plan(Path(plan))
+    known = trace is not None or all(source.path for source in made.traces.values())
+    arrivals = traces_for(made, plan, by_pipeline(made, trace), notice=notice) if known else {}
+    sections_of = report_tokens if is_language_plan(made) else report_rows if made.is_plain else report_pipelines
+    how = Given(profile, replay, progress, notice)
+    sections, note = sections_of(Path(plan), made, arrivals, how)
+    progress("drawing the page", 1.0)
+    write_atomically(Path(out), html_page(f"Gear plan for {', '.join(made.pipelines)}", note, sections).encode())
     return Path(out)
+
+
+class Given(NamedTuple):
+    profile: ProfileOfPlan
+    replay: PathLike | None
+    progress: Progress
+    notice: Notice
+
+
+Made = tuple["list[Section | None]", str]
+"""The sections of a page, and the note below its title."""
+
+
+def report_rows(path: Path, plan: GearPlan, traces: Mapping[str, Trace], given: Given) -> Made:
+    from gearshift.reporting.measured_file import read_measured
+    from gearshift.reporting.rows_page import operator_sections
+    from gearshift.reporting.shown import accuracy_of_gears, shown_of
+
+    _, measured = plan_and_profile(path, given.profile)
+    runs, largest, arrivals, others = [], None, traces.get(plan.name), []
+    if arrivals is not None:
+        given.progress("simulating the plan", 0.0)
+        runs = [("gear plan", simulate(path, arrivals, profile=measured))]
+        largest = _largest(plan, measured, arrivals) if arrivals.sha256 == plan.trace.sha256 else None
+    if given.replay is not None:
+        devices, slo_s = len(plan.hardware.devices), plan.pipeline.objective.latency_s
+        of_gears = accuracy_of_gears(plan.pipeline)
+        others = [read_measured(given.replay, "gear plan", slo_s=slo_s, devices=devices, of_gears=of_gears)]
+    shown = shown_of(plan, measured, simulations=runs, others=others, largest=largest, trace=arrivals)
+    return operator_sections(shown), ""
 
 
 def _largest(plan: GearPlan, profile: Profile, arrivals: Trace) -> "LargestAlone | None":
@@ -82,44 +108,45 @@ def _largest(plan: GearPlan, profile: Profile, arrivals: Trace) -> "LargestAlone
         return None
 
 
-def _of_language(plan: Path, out: Path, trace: Trace | PathLike | None, profile: ProfileOfPlan) -> Path:
-    from gearshift.planner.language.compared.alone import each_language_alone
-    from gearshift.reporting.language.page import write_language_page
-
-    made, measured = plan_and_language_profile(plan, profile)
-    if trace is None and not made.trace.path:
-        write_language_page(out, made, measured)
-        return out
-    arrivals = trace_for(made, plan, trace)
-    run = simulate_language(plan, arrivals, profile=measured)
-    write_language_page(out, made, measured, run, each_language_alone(made, measured, arrivals))
-    return out
-
-
-def report_pipelines(
-    plan: PathLike,
-    out: PathLike,
-    *,
-    traces: Mapping[str, Trace | PathLike] | None = None,
-    simulated: bool = True,
-    progress: Progress = silent,
-) -> Path:
-    """As `report`, for graphs and for several pipelines: the graph of each, its gears, charts and time.
-
-    `traces` replace some of those that the plan names. Without `simulated` nothing is served, and
-    the page has no numbers of a run.
-    """
+def report_pipelines(path: Path, plan: GearPlan, traces: Mapping[str, Trace], given: Given) -> Made:
     from gearshift.planner.one_alone import each_alone
-    from gearshift.reporting.pipelines_page import simulated as as_simulated
-    from gearshift.reporting.pipelines_page import write_pipelines_page
+    from gearshift.reporting.rows_page import pipelines_sections
+    from gearshift.reporting.shown import shown_of_each
 
-    made, measured, joint = plan_and_records(plan) if simulated else (read_plan(Path(plan)), {}, {})
-    found = {}
-    if simulated:
-        arrivals = traces_for(made, plan, traces)
-        progress("simulating the plan", 0.0)
-        run = simulate(made, arrivals, profiles=measured, joint=joint)
-        found = as_simulated(made, measured, run, each_alone(made, measured, joint, arrivals, progress=progress))
-    progress("drawing the page", 1.0)
-    write_pipelines_page(Path(out), made, found)
-    return Path(out)
+    what = "--profile is given, which is for a plan of one pipeline of one node"
+    require(given.profile is None, what, remedy="leave --profile out")
+    _refuse_replay(given.replay, "graphs or several pipelines")
+    if not traces:
+        return pipelines_sections(plan, shown_of_each(plan, {})), "Without a trace nothing was simulated."
+    _, measured, joint = plan_and_records(path)
+    given.progress("simulating the plan", 0.0)
+    run = simulate(plan, traces, profiles=measured, joint=joint)
+    alone = each_alone(plan, measured, joint, traces, progress=given.progress)
+    return pipelines_sections(plan, shown_of_each(plan, measured, run, alone)), ""
+
+
+def report_tokens(path: Path, plan: GearPlan, traces: Mapping[str, Trace], given: Given) -> Made:
+    from gearshift.planner.language.compared.alone import each_language_alone
+    from gearshift.reporting.language.page import tokens_sections, tokens_shown
+
+    _refuse_replay(given.replay, "language models")
+    _, measured = plan_and_language_profile(path, given.profile)
+    if not traces:
+        sections = tokens_sections(tokens_shown(plan, measured), measured)
+        return sections, "Without a trace nothing was simulated for this page."
+    arrivals, left_out = answerable(traces[plan.name], engine_tables(plan, measured).engines)
+    for told in left_out:
+        given.notice(told)
+    given.progress("simulating the plan", 0.0)
+    run = simulate_language(path, arrivals, profile=measured)
+    alone = each_language_alone(plan, measured, arrivals)
+    return tokens_sections(tokens_shown(plan, measured, run, alone), measured), ""
+
+
+def _refuse_replay(replay: PathLike | None, about: str) -> None:
+    require(
+        replay is None,
+        f"a page about {about} shows no measured run",
+        where="--replay",
+        remedy="leave it out, and use `gearshift validate`, which shows what is predicted beside what is measured",
+    )

@@ -10,7 +10,7 @@ from gearshift.load_generator.replay_result import COLUMNS, Effort, Replay, empt
 from gearshift.reporting.measured_file import course_of, read_measured
 from gearshift.reporting.runs import measured_series
 from gearshift.result import latency_summary
-from tests.unit.reporting.test_report_page import result
+from tests.unit.reporting.test_rows_page import result
 
 
 def read(path: Path):  # type: ignore[no-untyped-def]

@@ -13,23 +13,14 @@ from gearshift.cli.language.contexts import answerable_and_told
 from gearshift.cli.language.plan import FLAGS
 from gearshift.errors import require
 from gearshift.profiles.engines.store import read_language_profile
-from gearshift.reporting.language.comparison import (
-    FORMATS,
-    Formats,
-    cells,
-    comparison_as_csv,
-    in_tables,
-    language_comparison_page,
-    limit_text,
-    worth_text,
-)
+from gearshift.reporting.comparison import FORMATS
+from gearshift.reporting.drawing.page import html_page
+from gearshift.reporting.language.comparison import language_comparison_sections, language_runs, worth_text
 from gearshift.support.files import require_writable, write_atomically
 from gearshift.verbs.compare import compare_language
 
 if TYPE_CHECKING:
     from gearshift.planner.language.compared.compare import LanguageComparison
-
-IN_TERMINAL: Formats = {**FORMATS, "share": percent, "seconds": milliseconds}
 
 Time = Literal["ttft_s", "per_token_s", "total_s"]
 
@@ -68,10 +59,11 @@ def compare_of_language(
         limits_s = [ms / 1e3 for ms in numbers]
         found = compare_language(measured, arrivals, limits_s=limits_s, metric=name, progress=tell, **options)
     if csv_path is not None:
-        write_atomically(csv_path, comparison_as_csv(found).encode())
+        write_atomically(csv_path, language_runs(found).csv.encode())
     if page is not None:
         note = f"Profile {profile}, trace {path}."
-        write_atomically(page, language_comparison_page(found, title="Planners of language models", note=note).encode())
+        shown = html_page("Planners of language models", note, language_comparison_sections(found))
+        write_atomically(page, shown.encode())
     output.json(found)
     show_comparison(output, found)
     for each in paths:
@@ -85,9 +77,10 @@ def require_none_of_language(limits_ms: Mapping[Time, object], *, remedy: str) -
 
 
 def show_comparison(output: Output, found: "LanguageComparison") -> None:
-    rows = table("Plans as predicted", *(column.title or limit_text(found) for column in in_tables(found)))
-    for run in found.runs:
-        rows.add_row(*cells(run, found, IN_TERMINAL))
+    compared = language_runs(found)
+    rows = table("Plans as predicted", *compared.titles)
+    for _, shown in compared.cells({**FORMATS, "share": percent, "seconds": milliseconds}):
+        rows.add_row(*shown)
     output.show(rows)
     for run in found.runs:
         if run.error is not None:

@@ -1,8 +1,6 @@
 """`gearshift compare`."""
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +29,19 @@ from gearshift.profiles.engines.store import is_language_profile
 from gearshift.profiles.pipelines.profile_folder import holds_profiles
 from gearshift.profiles.store import REMEDY as PROFILE_FIRST
 from gearshift.profiles.store import read_profile
-from gearshift.reporting.comparison_columns import Kind, cells, csv_rows, csv_titles, planned_in, titles, why_not
-from gearshift.reporting.comparison_page import cell_text, comparison_page
+from gearshift.reporting.comparison import (
+    FORMATS,
+    cell_text,
+    comparison_sections,
+    grid_as_csv,
+    planned,
+    runs_of,
+    why_not,
+)
+from gearshift.reporting.drawing.page import html_page
 from gearshift.support.files import require_writable, write_atomically
-from gearshift.support.numbers import digits, money
+from gearshift.support.numbers import digits
 from gearshift.verbs.compare import compare
-
-GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")
-
-FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds, "money": money}
 
 
 @click.command("compare")
@@ -143,12 +145,12 @@ def command(
             done = _compare_operator(output, profiles[0], trace, latencies_ms, paths, options)
     found = done.found
     if csv_path is not None:
-        write_atomically(csv_path, as_csv(found).encode())
+        write_atomically(csv_path, runs_of(found.runs).csv.encode())
     if grid_csv is not None:
         write_atomically(grid_csv, grid_as_csv(found).encode())
     if out is not None:
         notes = [done.note, *(f"{sentence.capitalize()}." for sentence in done.doubts)]
-        write_atomically(out, comparison_page(found, title=done.title, note=" ".join(notes)).encode())
+        write_atomically(out, html_page(done.title, " ".join(notes), comparison_sections(found)).encode())
     output.json(found)
     show(output, found)
     if options["scope"] == "trace":
@@ -198,13 +200,13 @@ def _latencies_ms(
 
 
 def show(output: Output, found: Comparison) -> None:
-    planned = [run for run in found.runs if run.planner in found.planners]
-    rows = table("Plans as predicted", *titles(planned), "planned in")
-    for run, shown in cells(planned, FORMATS):
-        rows.add_row(*shown, planned_in(run) if run.error is None else str(run.error["kind"]))
+    compared = planned(found)
+    rows = table("Plans as predicted", *compared.titles)
+    for run, shown in compared.cells({**FORMATS, "share": percent, "seconds": milliseconds}):
+        rows.add_row(*shown[:-1], shown[-1] if run.error is None else str(run.error["kind"]))
     output.show(rows)
-    for run in planned:
-        if run.error is not None:
+    for run in found.runs:
+        if run.error is not None and run.planner in found.planners:
             output.say(f"{run.planner}, {run.devices}, {milliseconds(run.latency_objective_s)}: {why_not(run)}")
     output.say("")
     slo = f"p{found.percentile * 100:g}"
@@ -218,19 +220,3 @@ def show(output: Output, found: Comparison) -> None:
     for count in found.device_counts:
         volumes.add_row(str(count), *(digits(v.hypervolume) for v in found.hypervolumes if v.devices == count))
     output.show(volumes)
-
-
-def as_csv(found: Comparison) -> str:
-    return _csv(csv_titles(found.runs), csv_rows(found.runs))
-
-
-def grid_as_csv(found: Comparison) -> str:
-    return _csv(GRID_COLUMNS, [[getattr(cell, name) for name in GRID_COLUMNS] for cell in found.grid])
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return file.getvalue()

@@ -8,15 +8,12 @@ import click
 
 from gearshift.cli.common.foretelling import seconds_for
 from gearshift.cli.common.option_table import PATH, options_of
-from gearshift.cli.common.options import plan_traces_options, require_none, take_trace, take_traces
+from gearshift.cli.common.options import plan_traces_options, take_trace, take_traces
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.language.contexts import answerable_and_told
-from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.engines.engine_tables import engine_tables
-from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
-from gearshift.verbs.report import report, report_pipelines
+from gearshift.verbs.language.inputs import plans_language
+from gearshift.verbs.report import report
 from gearshift.verbs.simulate import simulate, simulate_language
 from gearshift.workload import Trace
 
@@ -38,34 +35,22 @@ def command(
     output: Output, plan: Path, profile: Path | None, replay: Path | None, out: Path, **trace_arguments: Any
 ) -> None:
     """Write a page with charts about PLAN and a simulation of its trace, or another."""
-    made = read_plan(plan)
-    if not made.is_plain:
-        require_none({"--profile": profile})
-        require(
-            replay is None,
-            "a page about graphs or several pipelines shows no measured run",
-            where="--replay",
-            remedy="leave it out, and use `gearshift validate`, which shows what is predicted beside what is measured",
-        )
-        named = all(source.path for source in made.traces.values()) or bool(trace_arguments["trace"])
-        traces = take_traces(output.say, made, plan, trace_arguments) if named else None
-        if not named:
-            output.say("the plan names no traces, so the page has no simulation; give them with --trace")
-        with output.progress() as tell:
-            path = report_pipelines(plan, out, traces=traces, simulated=named, progress=tell)
-        output.json({"report": str(path)})
-        output.say(f"wrote {path}")
-        return
-    trace = None
-    if made.trace.path or trace_arguments["trace"]:
-        trace = take_trace(output.say, made, plan, trace_arguments)
-        if plans_language(made):
-            engines = engine_tables(*plan_and_language_profile(plan, profile)).engines
-            trace = answerable_and_told(output, trace, engines)
+    made, about_s, traces = read_plan(plan), 0.0, dict[str, Trace]()
+    if all(source.path for source in made.traces.values()) or trace_arguments["trace"]:
+        if len(made.pipelines) > 1:
+            traces = take_traces(output.say, made, plan, trace_arguments)
+        else:
+            traces = {made.name: take_trace(output.say, made, plan, trace_arguments)}
+            about_s = seconds_for(traces[made.name], partial(simulate_plan, made, plan, profile))
     else:
-        output.say("the plan names no trace, so the page has no simulation; give one with --trace")
-    about_s = 0.0 if trace is None else seconds_for(trace, partial(simulate_plan, made, plan, profile))
-    with output.waiting("simulating, and drawing the page", about_s):
-        path = report(plan, out, trace=trace, profile=profile, replay=replay)
+        what, them = ("trace", "one") if len(made.traces) == 1 else ("traces", "them")
+        output.say(f"the plan names no {what}, so the page has no simulation; give {them} with --trace")
+    how: dict[str, Any] = {"trace": traces or None, "profile": profile, "replay": replay, "notice": output.say}
+    if about_s:
+        with output.waiting("simulating, and drawing the page", about_s):
+            path = report(plan, out, **how)
+    else:
+        with output.progress() as tell:
+            path = report(plan, out, progress=tell, **how)
     output.json({"report": str(path)})
     output.say(f"wrote {path}")

@@ -5,7 +5,7 @@ without length, so that they stay round. Text stands in HTML at shares of the wi
 size on any screen and on paper.
 
     chart = Chart("work", "Work", "A sentence.", "load (requests/s)", (Panel("p95 (ms)", x, y, (Line(...),)),))
-    section(chart.title, chart.explanation, chart_place(chart))
+    Section(chart.title, chart.explanation, [chart])
 """
 
 import html
@@ -124,26 +124,22 @@ class Chart:
     x_title: str
     panels: tuple[Panel, ...]
     key: tuple[str, ...] = ()
-    table: str = ""
 
     @property
     def pointed(self) -> dict[str, list[dict[str, Any]]]:
         """By panel what the page's script shows where one points: places from 0 to 1, and words."""
         return {f"{self.id}-{n}": list(_pointed(panel)) for n, panel in enumerate(self.panels)}
 
-
-def chart_place(chart: Chart) -> str:
-    """The chart as HTML, without its title and sentence."""
-    panels = "".join(
-        _panel(f"{chart.id}-{n}", panel, last=n == len(chart.panels) - 1) for n, panel in enumerate(chart.panels)
-    )
-    key = "".join(f"<li>{html.escape(line)}</li>" for line in chart.key)
-    return (
-        f'<figure class="chart" id="{chart.id}" role="img" aria-label="{html.escape(chart.title)}">'
-        f"{_legend(chart)}{panels}"
-        f'<div class="xtitle">{html.escape(chart.x_title)}</div>{f"<ul class=key>{key}</ul>" if key else ""}</figure>'
-        f"{chart.table}"
-    )
+    def __html__(self) -> str:
+        """The chart without its title and sentence."""
+        last = len(self.panels) - 1
+        panels = "".join(_panel(f"{self.id}-{n}", panel, last=n == last) for n, panel in enumerate(self.panels))
+        key = "".join(f"<li>{html.escape(line)}</li>" for line in self.key)
+        return (
+            f'<figure class="chart" id="{self.id}" role="img" aria-label="{html.escape(self.title)}">'
+            f'{_legend(self)}{panels}<div class="xtitle">{html.escape(self.x_title)}</div>'
+            f"{f'<ul class=key>{key}</ul>' if key else ''}</figure>"
+        )
 
 
 def _legend(chart: Chart) -> str:
