@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.errors import InvalidInput
 from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
@@ -21,10 +21,11 @@ from gearshift.placement import Placement, Replica
 from gearshift.profiles.profile import RunTimeCurve
 from gearshift.reporting.drawing.page import html_page
 from gearshift.reporting.rows_page import operator_sections
-from gearshift.reporting.runs import Kind, RunSeries, in_force, latency_quantiles, mean_over_time
+from gearshift.reporting.runs import Course, Kind, RunSeries, in_force, latency_quantiles, mean_over_time
 from gearshift.reporting.shown import CandidatePoint, RangePoint, Shown
 from gearshift.result import ServingResult, percentile, summarise
 
+LATENCIES_S = np.linspace(0.01, 0.1, 100)
 NASTY = "<script>alert(\"x\")</script> & 'tiny <0.5 > large'"
 
 
@@ -53,17 +54,16 @@ def result() -> ServingResult:
     )
 
 
+def course(latency_s: NDArray[np.float64] = LATENCIES_S) -> Course:
+    share, quantiles = latency_quantiles(latency_s)
+    return Course(
+        bin_s=1, seconds=list(np.arange(10.0)), load_qps=[20.0] * 10, p95_s=[0.05] * 10, accuracy=[None] * 10,
+        gear=[0] * 10, share=share.tolist(), latency_s=quantiles,
+    )  # fmt: skip
+
+
 def run(name: str, kind: Kind) -> RunSeries:
-    return RunSeries(
-        name=name,
-        kind=kind,
-        result=result(),
-        seconds=np.arange(10.0),
-        load_qps=np.full(10, 20.0),
-        in_force=np.linspace(0.9, 0.8, 10),
-        p95_s=np.full(10, 0.05),
-        latency_quantiles=latency_quantiles(np.linspace(0.01, 0.1, 100)),
-    )
+    return RunSeries(name=name, kind=kind, result=result(), course=course(), in_force=np.linspace(0.9, 0.8, 10))
 
 
 def plan() -> GearPlan:
@@ -153,10 +153,10 @@ def test_accuracy_over_time_is_that_of_enough_answers_and_nothing_where_there_ar
 
 
 def test_gears_that_are_alike_make_no_steps_in_the_accuracy_in_force() -> None:
-    seconds = np.arange(4.0)
     back_and_forth = [(0.1 * n, n % 2) for n in range(40)]
-    assert in_force(back_and_forth, [0.9, 0.9], seconds, 1.0).tolist() == pytest.approx([0.9] * 4)
-    assert in_force([(1.0, 1), (2.5, 0)], [0.9, 0.8], seconds, 1.0) == pytest.approx([0.9, 0.8, 0.85, 0.9])
+    assert in_force(back_and_forth, [0.9, 0.9], course()).tolist() == pytest.approx([0.9] * 10)
+    found = in_force([(1.0, 1), (2.5, 0)], [0.9, 0.8], course())
+    assert found[:4] == pytest.approx([0.9, 0.8, 0.85, 0.9])
 
 
 def test_the_five_questions_are_sections_in_this_order() -> None:
@@ -232,22 +232,17 @@ def test_predicted_figures_stand_above_the_measured_ones() -> None:
 
 
 def test_a_run_without_answers_has_no_latency_curve() -> None:
-    silent = RunSeries(name="dead", kind="measured", result=result(), latency_quantiles=latency_quantiles(np.zeros(0)))
-    assert 'id="figures"' not in page_of(replace(BARE, runs=[silent]))
+    silent = RunSeries(name="dead", kind="measured", result=result(), course=course(np.zeros(0)))
+    assert re.findall('<figure class="chart" id="(.*?)"', page_of(replace(BARE, runs=[silent]))) == ["day"]
 
 
 def test_latency_quantiles_follow_the_rule_for_percentiles() -> None:
     latencies = np.random.default_rng(0).exponential(0.05, 5000)
-    quantiles = latency_quantiles(latencies)
-    assert np.all(np.diff(quantiles.latency_s) >= 0)
-    for share, latency in zip(quantiles.share[::20], quantiles.latency_s[::20], strict=True):
+    shares, quantiles = latency_quantiles(latencies)
+    assert np.all(np.diff(quantiles) >= 0)
+    for share, latency in zip(shares[::20], quantiles[::20], strict=True):
         assert latency == percentile(latencies, float(share))
-    assert quantiles.share[-1] == pytest.approx(0.999)
-
-
-def test_a_series_that_does_not_fit_its_seconds_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="load_qps does not fit"):
-        RunSeries(name="x", kind="measured", result=result(), seconds=np.arange(3.0), load_qps=np.zeros(4))
+    assert shares[-1] == pytest.approx(0.999)
 
 
 def policy_of(page: str) -> dict[str, list[str]]:

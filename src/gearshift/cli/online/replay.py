@@ -120,6 +120,6 @@ def _replay_each(output: Output, target: str, plan: GearPlan | None, options: di
 
 
 def _with_course(run: Replay) -> dict[str, object]:
-    from gearshift.reporting.measured_file import course_of
+    from gearshift.reporting.runs import measured_series
 
-    return run.as_json() | {"over_time": course_of(run)}
+    return run.as_json() | {"over_time": measured_series("", run).course}
