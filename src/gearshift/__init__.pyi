@@ -6,7 +6,6 @@ from gearshift.bulk.relations import query as query
 from gearshift.cascade import Cascade as Cascade
 from gearshift.client.client import AsyncClient as AsyncClient
 from gearshift.client.client import Client as Client
-from gearshift.composition import Pipeline as Pipeline
 from gearshift.errors import GearshiftError as GearshiftError
 from gearshift.errors import Infeasible as Infeasible
 from gearshift.errors import InvalidInput as InvalidInput
@@ -16,6 +15,7 @@ from gearshift.hardware import Device as Device
 from gearshift.hardware import Hardware as Hardware
 from gearshift.hardware import identical_devices as identical_devices
 from gearshift.model import Predicted as Predicted
+from gearshift.models.composition import Pipeline as Pipeline
 from gearshift.models.samples import Samples as Samples
 from gearshift.models.torch_module import load_weights as load_weights
 from gearshift.objective import Objective as Objective
