@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, ExpectedGain, TimedQuality
 from gearshift.errors import require
 from gearshift.gear import (
-    ExpectedGain,
     Gear,
     GearPlan,
     GearPrediction,
@@ -19,7 +18,6 @@ from gearshift.gear import (
     PipelinePlan,
     RefineFor,
     ReplicaSettings,
-    TimedQuality,
 )
 from gearshift.placement import Replica
 from gearshift.plans.served import is_language_plan, require_language_plan, require_served

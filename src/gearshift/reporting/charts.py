@@ -7,13 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import UNSET
 
-from gearshift.gear import GearPlan, OtherDevices
+from gearshift.gear import GearPlan
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import RunTimeCurve
 from gearshift.reporting.drawing import colours, scales
 from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line, Panel, Rule
 from gearshift.reporting.headline import counted
 from gearshift.reporting.shown import CandidatePoint, RangePoint, Shown
+from gearshift.result import OtherDevices
 from gearshift.support.numbers import digits, load_in_words, milliseconds, money, percent
 
 ROOM = 1.1

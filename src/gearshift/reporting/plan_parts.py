@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET
 
-from gearshift.gear import GearPlan, OtherDevices, PipelinePlan, SourceFile
+from gearshift.gear import GearPlan, PipelinePlan, SourceFile
 from gearshift.objective import Objective
 from gearshift.planner.one_alone import OneAlone
 from gearshift.plans.prices import price_per_hour
@@ -14,7 +14,7 @@ from gearshift.reporting.drawing.page import Below, Facts, Results, Table, Wide
 from gearshift.reporting.headline import NAMES, cost_in_words, counted, percentile_name
 from gearshift.reporting.runs import Kind, RunSeries
 from gearshift.reporting.shown import Shown
-from gearshift.result import ServingResult
+from gearshift.result import OtherDevices, ServingResult
 from gearshift.support.numbers import between_times, digits, milliseconds, money, percent
 
 PROMISED = "What is promised"

@@ -1,38 +1,30 @@
-"""HTML that a plan, a simulation, a result and a comparison show of themselves in a notebook.
+"""HTML that a plan, a simulation, a result and a comparison show of themselves in a notebook."""
 
-Their `_repr_html_` look these functions up by name when a notebook asks, as nouns import nothing.
-"""
-
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gearshift.clock import NS_PER_S
-from gearshift.gear import Gear, GearPlan, PipelinePlan
+from gearshift.gear import GearPlan, PipelinePlan
+from gearshift.reporting.gear_rows import by_node
 from gearshift.reporting.headline import counted
 from gearshift.reporting.notebooks.inline import Line, block, chart, html_table, said
-from gearshift.result import ServingResult
+from gearshift.result import ServingResult, percentiles
 from gearshift.support.numbers import digits, load_in_words, milliseconds, percent
 
 if TYPE_CHECKING:
-    from gearshift.planner.compare import Comparison, Run
+    from gearshift.planner.compare import Comparison
     from gearshift.simulator.simulation import Simulation
 
 FIGURES = ("", "requests", "accuracy", "p50", "p95", "p99", "late", "goodput")
-MOST_SECONDS = 600
-"""Points of a chart; longer traces are shown in longer steps."""
 MOST_ROWS = 40
+MOST_SHIFTS = 600
 
 
 def plan_html(plan: GearPlan) -> str:
-    parts = [
-        said(
-            f"{counted(len(plan.placement.replicas), 'replica')} on {counted(len(plan.hardware.devices), 'device')}; "
-            f"planner {plan.planner}"
-        )
-    ]
+    replicas, devices = len(plan.placement.replicas), len(plan.hardware.devices)
+    parts = [said(f"{counted(replicas, 'replica')} on {counted(devices, 'device')}; planner {plan.planner}")]
     if plan.unfinished:
         parts.append(said("the search was ended early: this is the best that it had found"))
     if plan.predictions:
@@ -53,29 +45,27 @@ def simulation_html(run: "Simulation") -> str:
         one = run.of(pipeline.name)
         latency_s = one.latency_s
         answered = latency_s[~np.isnan(latency_s)]
-        shown = [
-            milliseconds(float(np.quantile(answered, share))) if len(answered) else "" for share in (0.5, 0.95, 0.99)
-        ]
-        refused = f"{len(latency_s) - len(answered):,}"
-        row = [pipeline.name, f"{len(latency_s):,}", *shown, refused]
+        shown = map(milliseconds, percentiles(answered, (0.5, 0.95, 0.99))) if len(answered) else ["", "", ""]
+        row = [pipeline.name, f"{len(latency_s):,}", *shown, f"{len(latency_s) - len(answered):,}"]
         parts.append(html_table(("", "requests", "p50", "p95", "p99", "refused"), [row]))
-        parts.append(_over_time(one, latency_s))
+        parts.append(_over_time(one))
     return block("Simulation", *parts)
 
 
 def comparison_html(comparison: "Comparison") -> str:
-    rows = [_row_of(run) for run in comparison.runs[:MOST_ROWS]]
-    columns = ("planner", "devices", "objective", "accuracy", "p95", "late", "planning")
-    more = len(comparison.runs) - MOST_ROWS
-    parts = [html_table(columns, rows), *([said(f"and {more} more")] if more > 0 else [])]
-    return block(f"Comparison of {', '.join(comparison.planners)}", *parts)
+    from gearshift.reporting.comparison import planned
+
+    runs = planned(comparison)
+    rows = [cells if run.error is None else [*cells[:-1], str(run.error["kind"])] for run, cells in runs.cells()]
+    more = [said(f"and {len(rows) - MOST_ROWS} more")] if len(rows) > MOST_ROWS else []
+    table = html_table(runs.titles, rows[:MOST_ROWS])
+    return block(f"Comparison of {', '.join(comparison.planners)}", table, *more)
 
 
 def _results(results: Iterable[tuple[str, ServingResult]]) -> str:
     rows = []
     for name, result in results:
-        latency = result.latency_s
-        times = (milliseconds(latency.p50), milliseconds(latency.p95), milliseconds(latency.p99))
+        times = map(milliseconds, (result.latency_s.p50, result.latency_s.p95, result.latency_s.p99))
         late, goodput = percent(result.share_late), f"{digits(result.goodput_qps)}/s"
         rows.append([name, f"{result.requests:,}", percent(result.accuracy), *times, late, goodput])
     return html_table(FIGURES, rows)
@@ -84,19 +74,10 @@ def _results(results: Iterable[tuple[str, ServingResult]]) -> str:
 def _gears(pipeline: PipelinePlan) -> str:
     rows = []
     for number, gear in enumerate(pipeline.gears):
-        predicted = gear.predicted
-        figures = (
-            ("", "") if predicted is None else (percent(predicted.accuracy), milliseconds(predicted.latency_p95_s))
-        )
-        rows.append(
-            [f"{number}: {_cascades(gear)}", load_in_words(gear.load_range.from_, gear.load_range.to), *figures]
-        )
+        found, load = gear.predicted, load_in_words(gear.load_range.from_, gear.load_range.to)
+        figures = ["", ""] if found is None else [percent(found.accuracy), milliseconds(found.latency_p95_s)]
+        rows.append([f"{number}: {by_node(gear.cascades)}", load, *figures])
     return html_table(("gear", "load", "accuracy", f"p{100 * pipeline.objective.percentile:g}"), rows)
-
-
-def _cascades(gear: Gear) -> str:
-    of_nodes = {node: " or ".join(map(str, cascades)) for node, cascades in gear.cascades.items()}
-    return "; ".join(of_nodes.values() if len(of_nodes) == 1 else (f"{n}: {text}" for n, text in of_nodes.items()))
 
 
 def _by_load(title: str, pipeline: PipelinePlan) -> str:
@@ -105,48 +86,45 @@ def _by_load(title: str, pipeline: PipelinePlan) -> str:
     if len(known) < 2:
         return ""
     starts, accuracies = zip(*known, strict=True)
-    end = 1.15 * starts[-1]
-    line = Line("", (*starts, end), (*accuracies, accuracies[-1]), steps=True)
+    line = Line("", (*starts, 1.15 * starts[-1]), (*accuracies, accuracies[-1]), steps=True)
     return chart(title, pipeline.load_unit.replace("_", " "), line, least=None, percent=True)
 
 
-def _over_time(run: "Simulation", latency_s: Any) -> str:
-    """Arrivals, the gear, and p95 by when requests came, in steps of a second or longer."""
-    sent_s = run.workload.arrivals_ns / NS_PER_S
+def _over_time(run: "Simulation") -> str:
+    """Arrivals, the gear, and p95 about when requests came."""
+    from gearshift.reporting.runs import Answers, course_of
+
+    sent_s, latency_s = run.workload.arrivals_ns / NS_PER_S, run.latency_s
     if run.workload.continues is not None:
         sent_s = sent_s[~run.workload.continues]
     if not len(sent_s):
         return ""
-    step_s = max(1.0, math.ceil(run.workload.duration_s / MOST_SECONDS))
-    step_of = (sent_s / step_s).astype(np.int64)
-    steps = int(step_of.max()) + 1
-    middle = [(step + 0.5) * step_s for step in range(steps)]
-    rate = np.bincount(step_of, minlength=steps) / step_s
-    order = np.argsort(step_of, kind="stable")
-    parts = np.split(latency_s[order], np.searchsorted(step_of[order], np.arange(1, steps)))
-    p95_ms = [
-        1e3 * float(np.quantile(part[~np.isnan(part)], 0.95)) if (~np.isnan(part)).any() else None for part in parts
-    ]
-    shifts = run.shifts[-MOST_SECONDS:]
-    end_s = float(run.workload.duration_s)
-    gear_x, gear_y = [float(at) / NS_PER_S for at in shifts[:, 0]], [float(gear) for gear in shifts[:, 1]]
-    first = float(run.gear[0]) if not gear_y or gear_x[0] > 0 else gear_y[0]
-    gears = Line("", (0.0, *gear_x, max(end_s, *gear_x, 0.0)), (first, *gear_y, gear_y[-1] if gear_y else first), True)
+    answers = Answers(arrivals_s=sent_s, answered_s=sent_s, latency_s=latency_s, quality=np.full(len(sent_s), np.nan))
+    course = course_of(answers, latency_s[~np.isnan(latency_s)])
+    middle = [second + course.bin_s / 2 for second in course.seconds]
+    p95_ms = [None if p95_s is None or np.isnan(p95_s) else 1e3 * p95_s for p95_s in course.p95_s]
+    shifts = [(at / NS_PER_S, float(gear)) for at, gear in run.shifts[-MOST_SHIFTS:].tolist()]
+    if not shifts or shifts[0][0] > 0:
+        shifts = [(0.0, float(run.gear[0])), *shifts]
+    shifts.append((max(float(run.workload.duration_s), shifts[-1][0]), shifts[-1][1]))
+    at_s, gears = zip(*shifts, strict=True)
     return "".join(
         (
-            chart("arrivals per second", "s", Line("", middle, rate.tolist())),
-            chart("gear", "s", gears),
+            chart("arrivals per second", "s", Line("", middle, course.load_qps)),
+            chart("gear", "s", Line("", at_s, gears, steps=True)),
             chart("p95 in milliseconds, by when requests were sent", "s", Line("", middle, p95_ms)),
         )
     )
 
 
-def _row_of(run: "Run") -> list[str]:
-    row = [run.planner, digits(run.devices), milliseconds(run.latency_objective_s)]
-    planning = f"{run.planning_s:.1f} s"
-    if run.predicted is None:
-        kind = "" if run.error is None else str(run.error.get("kind", "failed"))
-        accuracy = kind if run.accuracy is None else percent(run.accuracy)
-        return [*row, accuracy, "", "" if run.share_late is None else percent(run.share_late), planning]
-    result = run.predicted
-    return [*row, percent(result.accuracy), milliseconds(result.latency_s.p95), percent(result.share_late), planning]
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "GearPlan": plan_html,
+    "ServingResult": result_html,
+    "Simulation": simulation_html,
+    "Comparison": comparison_html,
+}
+"""By class, whose modules are not loaded for the others."""
+
+
+def html_of(shown: object) -> str:
+    return _SHOWN[type(shown).__name__](shown)

@@ -92,7 +92,7 @@ def test_a_comparison_shows_each_run_and_why_one_failed() -> None:
         latencies_s=(0.2,), accuracies=(), reference=(1, 0), runs=runs, grid=(), hypervolumes=(),
     )  # fmt: skip
     found = texts(compared._repr_html_())
-    assert found[8:15] == ["optimal", "2", "200 ms", "90.0 %", "12 ms", "0.0 %", "1.5 s"]
+    assert found[9:17] == ["optimal", "2", "200 ms", "90.0 %", "12 ms", "12 ms", "0.0 %", "1.5 s"]
     assert "infeasible" in found
 
 
