@@ -246,7 +246,7 @@ def _mark(panel: Panel, mark: Mark) -> str:
         card = f'<path class="dots" stroke="var(--card)" stroke-width="{mark.size + 2:g}" d="{path}"/>'
         dots = f'<path class="dots" stroke="var({mark.colour})" stroke-width="{mark.size:g}" d="{path}"/>'
         return (ring + card if mark.ringed else "") + dots
-    path = _line(x, y, stepped=mark.stepped)
+    path = path_of(x, y, stepped=mark.stepped)
     line = (
         f'<path class="line" stroke="var({mark.colour})" stroke-width="{mark.width:g}"{DASHES[mark.style]} d="{path}"/>'
     )
@@ -256,7 +256,8 @@ def _mark(panel: Panel, mark: Mark) -> str:
     return f'{line}<path class="dots" stroke="var({mark.colour})" stroke-width="{mark.dot_size:g}" d="{spots}"/>'
 
 
-def _line(x: NDArray[np.float64], y: NDArray[np.float64], *, stepped: bool) -> str:
+def path_of(x: NDArray[np.float64], y: NDArray[np.float64], *, stepped: bool) -> str:
+    """A line through places from 0 to 1, in thousandths, broken where y is NaN."""
     parts, down, before = [], False, ""
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
         if not math.isfinite(b):

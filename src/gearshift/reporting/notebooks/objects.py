@@ -9,7 +9,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.reporting.gear_rows import by_node
 from gearshift.reporting.headline import counted
-from gearshift.reporting.notebooks.inline import Line, block, chart, html_table, said
+from gearshift.reporting.notebooks.inline import block, chart, html_table, said
 from gearshift.result import ServingResult, percentiles
 from gearshift.support.numbers import digits, load_in_words, milliseconds, percent
 
@@ -86,8 +86,8 @@ def _by_load(title: str, pipeline: PipelinePlan) -> str:
     if len(known) < 2:
         return ""
     starts, accuracies = zip(*known, strict=True)
-    line = Line("", (*starts, 1.15 * starts[-1]), (*accuracies, accuracies[-1]), steps=True)
-    return chart(title, pipeline.load_unit.replace("_", " "), line, least=None, percent=True)
+    ends, right = (*starts, 1.15 * starts[-1]), (*accuracies, accuracies[-1])
+    return chart(title, pipeline.load_unit.replace("_", " "), ends, right, stepped=True, least=None, percent=True)
 
 
 def _over_time(run: "Simulation") -> str:
@@ -102,7 +102,7 @@ def _over_time(run: "Simulation") -> str:
     answers = Answers(arrivals_s=sent_s, answered_s=sent_s, latency_s=latency_s, quality=np.full(len(sent_s), np.nan))
     course = course_of(answers, latency_s[~np.isnan(latency_s)])
     middle = [second + course.bin_s / 2 for second in course.seconds]
-    p95_ms = [None if p95_s is None or np.isnan(p95_s) else 1e3 * p95_s for p95_s in course.p95_s]
+    p95_ms = [p95_s if p95_s is None else 1e3 * p95_s for p95_s in course.p95_s]
     shifts = [(at / NS_PER_S, float(gear)) for at, gear in run.shifts[-MOST_SHIFTS:].tolist()]
     if not shifts or shifts[0][0] > 0:
         shifts = [(0.0, float(run.gear[0])), *shifts]
@@ -110,9 +110,9 @@ def _over_time(run: "Simulation") -> str:
     at_s, gears = zip(*shifts, strict=True)
     return "".join(
         (
-            chart("arrivals per second", "s", Line("", middle, course.load_qps)),
-            chart("gear", "s", Line("", at_s, gears, steps=True)),
-            chart("p95 in milliseconds, by when requests were sent", "s", Line("", middle, p95_ms)),
+            chart("arrivals per second", "s", middle, course.load_qps),
+            chart("gear", "s", at_s, gears, stepped=True),
+            chart("p95 in milliseconds, by when requests were sent", "s", middle, p95_ms),
         )
     )
 
