@@ -208,11 +208,11 @@ def _of_nodes(pipeline: PipelinePlan) -> Table:
 
 def _choosing(pipeline: PipelinePlan) -> list[str]:
     """The nodes that have several models in a gear, or others in another gear."""
-    return [node for node in pipeline.nodes if len(_models_at(pipeline, node)) > 1]
-
-
-def _models_at(pipeline: PipelinePlan, node: str) -> set[str]:
-    return {model for gear in pipeline.gears for cascade in gear.cascades[node] for model in cascade.models}
+    models = {
+        node: {model for gear in pipeline.gears for cascade in gear.cascades[node] for model in cascade.models}
+        for node in pipeline.nodes
+    }
+    return [node for node, of_node in models.items() if len(of_node) > 1]
 
 
 def _gears_sentence(pipeline: PipelinePlan) -> str:

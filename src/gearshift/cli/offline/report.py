@@ -37,13 +37,13 @@ def command(
     """Write a page with charts about PLAN and a simulation of its trace, or another."""
     made, about_s, traces = read_plan(plan), 0.0, dict[str, Trace]()
     if all(source.path for source in made.traces.values()) or trace_arguments["trace"]:
-        if len(made.pipelines) > 1:
-            traces = take_traces(output.say, made, plan, trace_arguments)
-        else:
+        if made.is_plain:
             traces = {made.name: take_trace(output.say, made, plan, trace_arguments)}
             about_s = seconds_for(traces[made.name], partial(simulate_plan, made, plan, profile))
+        else:
+            traces = take_traces(output.say, made, plan, trace_arguments)
     else:
-        what, them = ("trace", "one") if len(made.traces) == 1 else ("traces", "them")
+        what, them = ("trace", "one") if made.is_plain else ("traces", "them")
         output.say(f"the plan names no {what}, so the page has no simulation; give {them} with --trace")
     how: dict[str, Any] = {"trace": traces or None, "profile": profile, "replay": replay, "notice": output.say}
     if about_s:
