@@ -2,7 +2,7 @@
 
 from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.reporting.drawing import colours, scales
-from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Panel
+from gearshift.reporting.drawing.charts import Blocks, Chart, Label, Line, Panel, dots
 from gearshift.reporting.drawing.page import Section, Table, html_page, of_chart
 from gearshift.support.numbers import digits, milliseconds, percent
 
@@ -73,22 +73,22 @@ def hits_chart(manifest: Manifest) -> Chart:
     def answered_ms(entry: Variant) -> float:
         return 1e3 * (reached[entry.layer] + entry.lookup_s)
 
-    def dots(name: str, entries: list[Variant], colour: str, size: float, *, ringed: bool = False) -> Dots:
+    def drawn(name: str, entries: list[Variant], colour: str, size: float, *, ringed: bool = False) -> Line:
         hits = [100 * entry.hit_rate for entry in entries]
         texts = [
             f"{entry.variant} after {entry.block}\n{percent(entry.hit_rate)} hit, {percent(entry.accuracy)} right"
             f"\nanswered after {digits(answered_ms(entry))} ms"
             for entry in entries
         ]
-        return Dots(name, list(map(answered_ms, entries)), hits, colour, size, texts, ringed)
+        return dots(name, list(map(answered_ms, entries)), hits, colour, size, texts, ringed=ringed)
 
     kinds = colours.of_names([_kind(entry) for entry in manifest.variants])
     marks = [
-        dots(kind, [entry for entry in manifest.variants if _kind(entry) == kind], colour, 6)
+        drawn(kind, [entry for entry in manifest.variants if _kind(entry) == kind], colour, 6)
         for kind, (colour, _) in kinds.items()
     ]
     chosen = list(manifest.chosen)
-    marks += [dots("chosen", chosen, "--ink", 9, ringed=True)] if chosen else []
+    marks += [drawn("chosen", chosen, "--ink", 9, ringed=True)] if chosen else []
     x = scales.scaled([1e3 * manifest.base_s, *(ms for mark in marks for ms in mark.x)])
     y = scales.linear([hit for mark in marks for hit in mark.y])
     labels = tuple(Label(answered_ms(entry), 100 * entry.hit_rate, entry.block) for entry in chosen)

@@ -11,7 +11,7 @@ from gearshift.gear import GearPlan
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import RunTimeCurve
 from gearshift.reporting.drawing import colours, scales
-from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line, Panel, Rule
+from gearshift.reporting.drawing.charts import Blocks, Chart, Label, Line, Panel, Rule, dots
 from gearshift.reporting.headline import counted
 from gearshift.reporting.shown import CandidatePoint, RangePoint, Shown
 from gearshift.result import OtherDevices
@@ -27,7 +27,7 @@ OPEN_END = 0.12
 
 
 class Loads(NamedTuple):
-    """The names of a kind's load, with the `unit` as it stands behind a number, and of what it is measured in."""
+    """The words for a kind's loads: `unit` stands behind a number, `time` names what the percentile is of."""
 
     sentence: str = "As load rises, more of the requests are answered by cheaper models, so that latency holds."
     axis: str = "load (requests/s)"
@@ -111,7 +111,7 @@ def cascades_chart(shown: Shown) -> Chart | None:
         *(_label(c, c.cascade) for c in named),
         *(_label(c, letters.get(c.cascade, "")) for c in marked if not c.alone),
     ]
-    marks: list[Line | Dots] = [
+    marks = [
         _dots("other cascades", others, colours.DOTS, 4),
         Line(
             "no other is better in both",
@@ -145,8 +145,8 @@ def _label(point: CandidatePoint, text: str) -> Label:
     return Label(1e3 * point.mean_run_s, 100 * point.accuracy, text)
 
 
-def _dots(name: str, points: Sequence[CandidatePoint], colour: str, size: float) -> Dots:
-    return Dots(name, _work(points), _accuracy(points), colour, size, texts=list(map(_text, points)))
+def _dots(name: str, points: Sequence[CandidatePoint], colour: str, size: float) -> Line:
+    return dots(name, _work(points), _accuracy(points), colour, size, texts=list(map(_text, points)))
 
 
 def _work(points: Sequence[CandidatePoint]) -> list[float]:
@@ -197,7 +197,7 @@ def devices_chart(plan: GearPlan) -> Chart | None:
 
     def panel(title: str, values: list[float], y: scales.Scale, colour: str, rules: tuple[Rule, ...]) -> Panel:
         line = Line("other numbers of devices", counts, values, colour, texts=texts, dots=True)
-        mark = Dots("this plan", counts[at : at + 1], values[at : at + 1], colour, 9, texts[at : at + 1], ringed=True)
+        mark = dots("this plan", counts[at : at + 1], values[at : at + 1], colour, 9, texts[at : at + 1], ringed=True)
         return Panel(title, x, y, (line, mark), rules, height=140)
 
     accuracy = [100 * found.accuracy for _, found in known]
