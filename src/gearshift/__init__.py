@@ -38,7 +38,7 @@ def __dir__() -> list[str]:
 
 
 def _in_notebook(shown: object) -> str:
-    from gearshift.reporting.notebooks.objects import html_of
+    from gearshift.reporting.notebooks import html_of
 
     return html_of(shown)
 

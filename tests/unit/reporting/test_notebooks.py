@@ -8,7 +8,7 @@ import numpy as np
 from gearshift.gear import GearPrediction
 from gearshift.planner.compare import Comparison, Run
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.reporting.notebooks.inline import chart
+from gearshift.reporting.notebooks import chart
 from gearshift.result import ServingResult, summarise
 from gearshift.simulator.simulation import Simulation
 from gearshift.workload import Workload
