@@ -110,18 +110,20 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
 
 
 def _write_report(demo: PipelineDemoResult, plan: GearPlan, measured: Profiles) -> None:
-    from gearshift.reporting.pipelines_page import Served, write_pipelines_page
+    from gearshift.reporting.drawing.page import html_page
+    from gearshift.reporting.rows_page import pipelines_sections
     from gearshift.reporting.runs import measured_series, predicted_series
-    from gearshift.simulator.flow import flows
+    from gearshift.reporting.shown import shown_of_each
 
     profiles, slo_s = measured.operators, plan.pipeline.objective.latency_s
     runs = []
     for name, system in demo.systems.items():
         title = f"planned {name}"
         runs += [predicted_series(title, system.simulation, profiles, slo_s), measured_series(title, system.replay)]
-    served = {NAME: Served(runs=runs, flow=flows(plan, profiles, demo.joint.simulation)[NAME])}
+    (shown,) = shown_of_each(plan, profiles, demo.joint.simulation)
     note = f"{demo.requests} strips, up to {demo.peak_qps:.0f}/s, on one device of one core. {demo.why_not_apart}"
-    write_pipelines_page(demo.report, plan, served, title="Gearshift demo: strips of handwritten digits", note=note)
+    sections = pipelines_sections(plan, [replace(shown, runs=runs)])
+    write_atomically(demo.report, html_page("Gearshift demo: strips of handwritten digits", note, sections).encode())
 
 
 def _profiled(folder: Path, tell: Tell) -> Profiles:

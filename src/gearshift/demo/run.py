@@ -116,8 +116,9 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     from gearshift.planner.refine import search
     from gearshift.planner.refine.choice import is_better
     from gearshift.planner.search.optimal import PLANNER
-    from gearshift.reporting.content import compose
-    from gearshift.reporting.report_page import write_report
+    from gearshift.reporting.drawing.page import html_page
+    from gearshift.reporting.rows_page import operator_sections
+    from gearshift.reporting.shown import shown_of
 
     with compiling("--refine"):
         profile = _profile(folder, tell)
@@ -158,12 +159,9 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     simulated: Any = simulate(path, trace, seed=SEED)
     tell("writing the report", 0.99)
     own_first = sorted(systems.items(), key=lambda one: one[1] is not better)
-    content = compose(
+    shown = shown_of(
         made,
         profile,
-        title="Gearshift demo: handwritten digits",
-        note=f"{len(trace)} requests in {trace_s:g} s on one device of one core; objective p95 within "
-        f"{latency_s * 1e3:g} ms.",
         simulations=[
             *((name, system.simulation) for name, system in own_first),
             (f"only {smallest}", simulated),
@@ -171,7 +169,10 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         replays=[(name, system.replay) for name, system in own_first],
         trace=trace,
     )
-    write_report(folder / "report.html", content)
+    note = f"{len(trace)} requests in {trace_s:g} s on one device of one core; "
+    note += f"objective p95 within {latency_s * 1e3:g} ms."
+    page = html_page("Gearshift demo: handwritten digits", note, operator_sections(shown))
+    write_atomically(folder / "report.html", page.encode())
     return DemoResult(
         gears=gears,
         refined=refined,

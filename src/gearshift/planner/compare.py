@@ -8,12 +8,12 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gearshift.display import in_notebook
 from gearshift.errors import GearshiftError, require
 from gearshift.hardware import Hardware
 from gearshift.planner import planners
@@ -159,9 +159,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     grid: tuple[GridCell, ...]
     hypervolumes: tuple[Volume, ...]
 
-    def _repr_html_(self) -> str:
-        """In a notebook."""
-        return str(import_module("gearshift.reporting.notebooks.objects").comparison_html(self))
+    _repr_html_ = in_notebook
 
 
 def comparable(profile: Profile) -> tuple[str, ...]:

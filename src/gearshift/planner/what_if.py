@@ -5,13 +5,14 @@ import dataclasses
 import msgspec
 
 from gearshift.errors import Infeasible, InvalidInput, require
-from gearshift.gear import GearPlan, OtherDevices
+from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.planner import planners
 from gearshift.planner.explain import one_fewer, one_more, request_of
 from gearshift.planner.space.request import PlanRequest, Progress, silent
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import Profile
+from gearshift.result import OtherDevices
 from gearshift.workload import Trace
 
 STEPS = 2

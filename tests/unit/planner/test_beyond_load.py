@@ -3,13 +3,14 @@ import numpy as np
 import pytest
 
 from gearshift.errors import InvalidInput
-from gearshift.gear import GearPlan, PlannedLoad
+from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.beyond import with_planned_load
 from gearshift.planner.space.metered import metered_loads, range_weights
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_tables import plan_tables
+from gearshift.workload import PlannedLoad
 from tests.little_task import renamed, two_gear_plan
 from tests.unit.planner.little import little_request, little_trace
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gearshift.cli.views.rows.compare import as_csv
 from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
 from gearshift.planner import planners
@@ -28,7 +27,8 @@ from gearshift.planner.compare import (
 )
 from gearshift.planner.side_by_side import interrupts_held, run_side_by_side
 from gearshift.planner.space.request import PlanRequest
-from gearshift.reporting.comparison_page import comparison_page
+from gearshift.reporting.comparison import comparison_sections, runs_of
+from gearshift.reporting.drawing.page import html_page
 from gearshift.simulator.compared.cocktail import fewest_devices_cocktail
 from tests.unit.planner.fake import result
 from tests.unit.planner.little import PROFILE, little_request
@@ -145,8 +145,8 @@ def test_a_plan_that_the_budget_cut_short_is_marked(monkeypatch: pytest.MonkeyPa
         marked = run_planner("single", little_request())
         assert (marked.error, marked.unfinished) == (None, unfinished)
         found = compared([marked], WORST)
-        assert (", unfinished" in comparison_page(found, title="", note="")) == unfinished
-        assert as_csv(found).splitlines()[1].split(",")[-2] == str(unfinished)
+        assert (", unfinished" in html_page("", "", comparison_sections(found))) == unfinished
+        assert runs_of(found.runs).csv.splitlines()[1].split(",")[-2] == str(unfinished)
 
 
 def test_cocktail_is_simulated_with_the_fewest_devices() -> None:

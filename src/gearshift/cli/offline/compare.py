@@ -132,9 +132,13 @@ def command(
         result = compare(measured, arrivals, progress=tell, **asked)
     view = view_of(kind)
     compared = Compared(result, profiles, measured, paths, options)
-    for path, encode in ((csv_path, view.comparison_csv), (grid_csv, view.grid_csv), (out, view.comparison_page)):
+    for path, encode in ((csv_path, view.comparison_csv), (grid_csv, view.grid_csv)):
         if path is not None:
             write_atomically(path, encode(compared).encode())
+    if out is not None:
+        from gearshift.reporting.drawing.page import html_page
+
+        write_atomically(out, html_page(*view.comparison_page(compared)).encode())
     output.json(result)
     view.comparison(output, compared)
     if options["scope"] == "trace" and "scope" in asked:

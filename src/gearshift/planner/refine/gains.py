@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from gearshift.gear import ExpectedGain
+from gearshift.cascade import ExpectedGain
 from gearshift.profiles.profile import PART_A, PredictionRecords
 
 Floats = NDArray[np.float64]

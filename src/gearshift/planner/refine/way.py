@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, ExpectedGain
 from gearshift.errors import InvalidInput
-from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, RefineFor, ReplicaSettings, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, RefineFor, ReplicaSettings, alone
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import assemble, curves_of, with_pipeline
 from gearshift.planner.refine.gains import expected_gains, gain_at

@@ -5,9 +5,10 @@ from collections.abc import Callable
 import msgspec
 
 from gearshift.errors import Infeasible, InvalidInput
-from gearshift.gear import GearPlan, OtherDevices
+from gearshift.gear import GearPlan
 from gearshift.planner.what_if import INTERRUPTED, STEPS, was_interrupted
 from gearshift.plans.prices import price_per_hour
+from gearshift.result import OtherDevices
 from gearshift.verbs.common.inputs import Progress, silent
 
 

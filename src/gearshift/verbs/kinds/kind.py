@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress
+from gearshift.verbs.common.inputs import Notice, Progress
 from gearshift.workload import Trace
 
 Traces = Mapping[str, Trace]
@@ -144,6 +144,12 @@ class Kind:
 
     def explain(self, inputs: Inputs, traces: Traces, *, progress: Progress, **how: Any) -> Any:
         return self._absent("explain")
+
+    def sections(
+        self, path: PathLike, plan: GearPlan, traces: Traces, *, progress: Progress, notice: Notice, **how: Any
+    ) -> list[Any]:
+        """The sections of a page about the plan in the file `path`; without `traces` nothing is simulated."""
+        return self._absent("report")  # type: ignore[no-any-return]
 
     def inspect(self, path: Path) -> Any:
         """Read and check a plan or a profile."""

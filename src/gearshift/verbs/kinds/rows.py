@@ -20,7 +20,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress, plan_and_profiles, plan_and_records, silent, workload_of
+from gearshift.verbs.common.inputs import Notice, Progress, plan_and_profiles, plan_and_records, silent, workload_of
 from gearshift.verbs.kinds.kind import PROFILE_FIRST, Apart, Inputs, Kind, Need, Traces
 from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, OF_TOKENS, TIMES
 from gearshift.verbs.rows.profile import has_several
@@ -38,11 +38,13 @@ if TYPE_CHECKING:
 
 ONE, SEVERAL, GRAPH = "one operator", "several operators", "a graph"
 
+NO_MEASURED_RUN = "use `gearshift validate`, which shows what is predicted beside what is measured"
 GRAPH_ALONE = "give its profile alone"
 PROMISED = "accuracy", "confidence", "recall", "precision", "positive"
 GIVE_ONE = "give each operator one, as in --p95-ms NAME=100"
 OF_ONE = {
     "explain": {"profile": "", "devices_too": ""},
+    "report": {"profile": "", "replay": NO_MEASURED_RUN},
     "simulate": dict.fromkeys(
         (
             *("profile", "network", "request_kb", "slo_ms", "uplink", "scaler", "scaling", "scaler_cores"),
@@ -256,6 +258,27 @@ class Rows(Kind):
         if made.is_plain:
             return explain(made, records.only, traces[made.name], devices_too=devices_too, progress=progress)
         return explain_together(made, records.profiles, records.joint, traces, progress=progress)
+
+    def sections(
+        self,
+        path: PathLike,
+        plan: GearPlan,
+        traces: Traces,
+        *,
+        progress: Progress,
+        notice: Notice,
+        profile: Any = None,
+        replay: PathLike | None = None,
+        **_: Any,
+    ) -> list[Any]:
+        from gearshift.verbs.kinds import rows_page
+
+        if plan.is_plain:
+            inputs = self.inputs(path, profile=profile)
+            return rows_page.sections_of_operator(self, inputs, traces, replay=replay, progress=progress)
+        if not traces:
+            return rows_page.sections_of_plan(plan)
+        return rows_page.sections_of_pipelines(self, self.inputs(path), traces, progress=progress)
 
     def inspect(self, path: Path) -> GearPlan | Profile:
         if path.is_dir():

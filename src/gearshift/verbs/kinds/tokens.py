@@ -12,7 +12,7 @@ from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import LANGUAGE_FILE
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress, silent
+from gearshift.verbs.common.inputs import Notice, Progress, silent
 from gearshift.verbs.kinds.kind import Apart, Inputs, Kind, Need, Traces
 from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, TIMES
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gearshift.verbs.tokens.validate import LanguageValidation
 
 CHATS = "language models"
+NO_MEASURED_RUN = "use `gearshift validate`, which shows what is predicted beside what is measured"
 ALONE = "give its profile alone"
 TIME_FLAGS = "--ttft-p95-ms, --per-token-p95-ms, --total-p95-ms"
 OF_LOAD = "processes", "connections", "largest_lateness_s"
@@ -61,6 +62,7 @@ class Tokens(Kind):
                 (*OF_SENDING, "deadline_ms", "network", "request_kb", "uplink", "log", "slo_s", "devices"), ""
             ),
             "validate": dict.fromkeys((*OF_SENDING, "server_cores", "generator_cores"), ""),
+            "report": {"replay": NO_MEASURED_RUN},
             "explain": dict.fromkeys(("devices_too", "profiles", "joint"), ""),
             "simulate": dict.fromkeys(
                 (
@@ -201,6 +203,17 @@ class Tokens(Kind):
         from gearshift.planner.language.compared.explain import explain_language
 
         return explain_language(inputs.plan, inputs.records, traces[inputs.plan.name], progress=progress)
+
+    def sections(
+        self, path: PathLike, plan: GearPlan, traces: Traces, *, progress: Progress, notice: Notice, **how: Any
+    ) -> list[Any]:
+        from gearshift.verbs.kinds import tokens_page
+
+        inputs = self.inputs(path, profile=how.get("profile"))
+        kept, left_out = self.answerable(inputs.records, traces, plan=plan) if traces else (traces, ())
+        for sentence in left_out:
+            notice(sentence)
+        return tokens_page.sections(self, inputs, kept, progress=progress)
 
     def inspect(self, path: Path) -> "GearPlan | LanguageProfile":
         if path.is_dir():

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from gearshift.cli.views.rows.compare import as_csv
 from gearshift.planner import planners
 from gearshift.planner.compare import Run, compared, worst_accuracy
 from gearshift.planner.comparing.several import PLANNERS, run_planner_of_several, worst_of_several
-from gearshift.reporting.comparison_page import comparison_page
+from gearshift.reporting.comparison import comparison_sections, runs_of
+from gearshift.reporting.drawing.page import html_page
 from tests.unit.planner.several.worlds import CATS, DOGS, two_operators
 
 SEVERAL = two_operators()
@@ -45,9 +45,9 @@ def _slow(latency_s, p95: float):
 
 def test_tables_and_files_have_a_row_for_all_and_one_for_each(run: Run) -> None:
     found = compared([run], worst_of_several(SEVERAL))
-    rows = [line.split(",")[:2] for line in as_csv(found).splitlines()]
+    rows = [line.split(",")[:2] for line in runs_of(found.runs).csv.splitlines()]
     assert rows == [["planner", "pipeline"], ["apart", "all"], ["apart", "cats"], ["apart", "dogs"]]
-    assert "<td>cats</td>" in comparison_page(found, title="", note="")
+    assert "<td>cats</td>" in html_page("", "", comparison_sections(found))
 
 
 def test_the_worst_accuracy_is_the_mean_of_the_operators() -> None:

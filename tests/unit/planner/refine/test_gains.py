@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.shared.worlds import five_models
-from gearshift.gear import ExpectedGain
+from gearshift.cascade import ExpectedGain
 from gearshift.planner.refine.gains import expected_gains, falling_steps, gain_at
 from gearshift.profiles.profile import PART_A
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import uvloop
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, TimedQuality
 from gearshift.clock import ManualClock
-from gearshift.gear import GearPlan, PlannedLoad, TimedQuality
+from gearshift.gear import GearPlan
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
@@ -28,6 +28,7 @@ from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from gearshift.runtime.watch.audit import Audit, make_audit, planned_disagreement
+from gearshift.workload import PlannedLoad
 from tests.little_task import little_plan, little_profile, refining_plan, two_gear_plan
 
 MS = 1_000_000

@@ -14,7 +14,6 @@ import pytest
 import uvloop
 
 from gearshift.errors import InvalidInput, SwapFailed
-from gearshift.gear import PlannedLoad
 from gearshift.objective import Asked, Objective
 from gearshift.observability.journal import Journal, JournalFile
 from gearshift.observability.metrics import Metrics
@@ -29,6 +28,7 @@ from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.replan import Replans, is_better, plan_options
 from gearshift.serving.operate.swap import SwapBody
 from gearshift.serving.operate.task import ServingTask, read_task
+from gearshift.workload import PlannedLoad
 from tests.little_task import little_plan, little_profile, two_gear_plan
 
 LONGEST_S = 120.0

@@ -16,7 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from gearshift.gear import GearPlan, LoadRange, TimedQuality
+from gearshift.cascade import TimedQuality
+from gearshift.gear import GearPlan, LoadRange
 from gearshift.pipeline import Edge
 from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.choices import Choices, on_trace, quality_in_time, result_of

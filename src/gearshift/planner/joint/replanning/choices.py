@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, TimedQuality
+from gearshift.cascade import Cascade, TimedQuality
+from gearshift.gear import Gear, GearPlan
 from gearshift.planner.joint.replanning.timed_quality import Query, timed_quality
 from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
 from gearshift.planner.joint.request import PipelineRequest

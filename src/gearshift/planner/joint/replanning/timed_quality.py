@@ -21,7 +21,7 @@ from graphlib import TopologicalSorter
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.gear import TimedQuality
+from gearshift.cascade import TimedQuality
 from gearshift.pipeline import Edge, Node, scopes_of
 
 Floats = NDArray[np.float64]

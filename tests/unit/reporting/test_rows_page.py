@@ -1,28 +1,31 @@
 import json
 import re
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
-from gearshift.errors import InvalidInput
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
-from gearshift.reporting.content import CandidatePoint, ModelFacts, RangePoint, ReportContent
-from gearshift.reporting.report_page import page_of, write_report
-from gearshift.reporting.runs import Kind, RunSeries, in_force, latency_quantiles, mean_over_time
+from gearshift.profiles.profile import RunTimeCurve
+from gearshift.reporting.drawing.page import html_page
+from gearshift.reporting.rows_page import operator_sections
+from gearshift.reporting.runs import Course, Kind, RunSeries, in_force, latency_quantiles, mean_over_time
+from gearshift.reporting.shown import CandidatePoint, RangePoint, Shown
 from gearshift.result import ServingResult, percentile, summarise
 
+LATENCIES_S = np.linspace(0.01, 0.1, 100)
 NASTY = "<script>alert(\"x\")</script> & 'tiny <0.5 > large'"
 
 
@@ -51,17 +54,16 @@ def result() -> ServingResult:
     )
 
 
+def course(latency_s: NDArray[np.float64] = LATENCIES_S) -> Course:
+    share, quantiles = latency_quantiles(latency_s)
+    return Course(
+        bin_s=1, seconds=list(np.arange(10.0)), load_qps=[20.0] * 10, p95_s=[0.05] * 10, accuracy=[None] * 10,
+        gear=[0] * 10, share=share.tolist(), latency_s=quantiles,
+    )  # fmt: skip
+
+
 def run(name: str, kind: Kind) -> RunSeries:
-    return RunSeries(
-        name=name,
-        kind=kind,
-        result=result(),
-        seconds=np.arange(10.0),
-        load_qps=np.full(10, 20.0),
-        in_force=np.linspace(0.9, 0.8, 10),
-        p95_s=np.full(10, 0.05),
-        latency_quantiles=latency_quantiles(np.linspace(0.01, 0.1, 100)),
-    )
+    return RunSeries(name=name, kind=kind, result=result(), course=course(), in_force=np.linspace(0.9, 0.8, 10))
 
 
 def plan() -> GearPlan:
@@ -88,35 +90,33 @@ def plan() -> GearPlan:
     )
 
 
-def full(name: str = "gearshift") -> ReportContent:
-    return ReportContent(
-        title=f"Report of {name}",
-        note=name,
+def point(name: str, from_: float, to: float | None, accuracy: float, **more: Any) -> RangePoint:
+    predicted = GearPrediction(
+        load_qps=from_, accuracy=accuracy, latency_p95_s=accuracy / 9, share_late=0.01, utilisation=0.5
+    )
+    return RangePoint(gear="", load=LoadRange(from_=from_, to=to), cascade=name, predicted=predicted, **more)
+
+
+def full(name: str = "gearshift") -> Shown:
+    curve = RunTimeCurve(
+        model=name, batch_sizes=(1, 4), median_s=(4.067e-8, 0.02), p95_s=(0.012, 0.025), memory_bytes=2**20
+    )
+    return Shown(
         plan=plan(),
+        name="digits",
         candidates=[
             CandidatePoint(cascade=name, accuracy=0.9, mean_run_s=0.01, on_front=True, gears="0"),
             CandidatePoint(cascade="other", accuracy=0.8, mean_run_s=0.02),
         ],
-        ranges=[
-            RangePoint(
-                from_qps=0, to_qps=50, cascade=name, accuracy=0.9, p95_s=0.1, share_late=0.01, answered={name: 1}
-            ),
-            RangePoint(from_qps=50, to_qps=None, cascade="small", accuracy=0.8, p95_s=0.05, share_late=0.0, cores=name),
-        ],
-        models=[
-            ModelFacts(
-                name=name,
-                batch_sizes=(1, 4),
-                median_s=(4.067e-8, 0.02),
-                p95_s=(0.012, 0.025),
-                memory_bytes=2**20,
-                accuracy=0.9,
-                device="cpu x1",
-            )
-        ],
+        ranges=[point(name, 0, 50, 0.9, answered={name: 1}), point("small", 50, None, 0.8, cores=name)],
+        models=[name],
+        measured=[(curve, 0.9)],
         runs=[run(name, "predicted"), run(name, "measured"), run("largest model alone", "measured")],
-        slo_s=0.08,
     )
+
+
+def page_of(shown: Shown, title: str = "Report", note: str = "") -> str:
+    return html_page(title, note, operator_sections(shown))
 
 
 def figures(page: str) -> dict[str, list[dict[str, Any]]]:
@@ -127,9 +127,11 @@ def figures(page: str) -> dict[str, list[dict[str, Any]]]:
     return decoded
 
 
-def test_a_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    write_report(tmp_path / "report.html", full())
-    page = (tmp_path / "report.html").read_text()
+BARE = Shown(plan=plan(), name="digits")
+
+
+def test_a_page_loads_nothing_from_elsewhere() -> None:
+    page = page_of(full())
     for tag, attributes in Elements(page).found:
         assert tag not in ("link", "iframe", "img", "object", "embed")
         assert not {"src", "href", "data"} & set(attributes)
@@ -140,7 +142,7 @@ def test_a_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
 def test_a_page_is_small_and_has_one_script_where_there_are_charts() -> None:
     assert len(page_of(full())) < 100_000
     assert page_of(full()).count("<script>") == 1
-    assert "<script" not in page_of(ReportContent(title="A plan", plan=plan()))
+    assert "<script" not in page_of(BARE)
 
 
 def test_accuracy_over_time_is_that_of_enough_answers_and_nothing_where_there_are_few() -> None:
@@ -151,10 +153,10 @@ def test_accuracy_over_time_is_that_of_enough_answers_and_nothing_where_there_ar
 
 
 def test_gears_that_are_alike_make_no_steps_in_the_accuracy_in_force() -> None:
-    seconds = np.arange(4.0)
     back_and_forth = [(0.1 * n, n % 2) for n in range(40)]
-    assert in_force(back_and_forth, [0.9, 0.9], seconds, 1.0).tolist() == pytest.approx([0.9] * 4)
-    assert in_force([(1.0, 1), (2.5, 0)], [0.9, 0.8], seconds, 1.0) == pytest.approx([0.9, 0.8, 0.85, 0.9])
+    assert in_force(back_and_forth, [0.9, 0.9], course()).tolist() == pytest.approx([0.9] * 10)
+    found = in_force([(1.0, 1), (2.5, 0)], [0.9, 0.8], course())
+    assert found[:4] == pytest.approx([0.9, 0.8, 0.85, 0.9])
 
 
 def test_the_five_questions_are_sections_in_this_order() -> None:
@@ -193,9 +195,9 @@ def test_a_model_has_one_colour_on_all_charts() -> None:
 
 
 def test_text_of_others_is_escaped_in_the_page_and_in_the_charts() -> None:
-    page = page_of(full(NASTY))
+    page = page_of(full(NASTY), NASTY, NASTY)
     assert "<script>alert" not in page
-    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp;" in page
+    assert "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt; &amp;" in page
     tags = [tag for tag, _ in Elements(page).found]
     assert tags.count("script") == 2
     data = page.split('id="figures">')[1].split("</script>")[0]
@@ -205,21 +207,20 @@ def test_text_of_others_is_escaped_in_the_page_and_in_the_charts() -> None:
 
 @given(name=st.text(max_size=20))
 def test_any_name_leaves_the_page_whole(name: str) -> None:
-    content = ReportContent(title=name, plan=plan(), runs=[RunSeries(name=name, kind="measured", result=result())])
-    tags = [tag for tag, _ in Elements(page_of(content)).found]
+    shown = replace(BARE, runs=[RunSeries(name=name, kind="measured", result=result())])
+    tags = [tag for tag, _ in Elements(page_of(shown, name)).found]
     assert tags.count("section") == 4
     assert tags.count("script") == 0
 
 
 def test_each_part_is_optional() -> None:
-    assert "<section>" not in page_of(ReportContent(title="Nothing"))
-    alone = page_of(ReportContent(title="A plan", plan=plan()))
+    alone = page_of(BARE)
     assert "Gears of digits" in alone
     assert ">digits</th>" in alone
     for content, charts in (
-        (ReportContent(title="Ranges", ranges=full().ranges), ["loads"]),
-        (ReportContent(title="Front", candidates=full().candidates), ["cascades"]),
-        (ReportContent(title="Runs", runs=full().runs), ["day", "latency"]),
+        (replace(BARE, ranges=full().ranges), ["loads"]),
+        (replace(BARE, candidates=full().candidates), ["cascades"]),
+        (replace(BARE, runs=full().runs), ["day", "latency"]),
     ):
         assert re.findall('<figure class="chart" id="(.*?)"', page_of(content)) == charts
 
@@ -231,22 +232,17 @@ def test_predicted_figures_stand_above_the_measured_ones() -> None:
 
 
 def test_a_run_without_answers_has_no_latency_curve() -> None:
-    silent = RunSeries(name="dead", kind="measured", result=result(), latency_quantiles=latency_quantiles(np.zeros(0)))
-    assert 'id="figures"' not in page_of(ReportContent(title="Dead", runs=[silent]))
+    silent = RunSeries(name="dead", kind="measured", result=result(), course=course(np.zeros(0)))
+    assert re.findall('<figure class="chart" id="(.*?)"', page_of(replace(BARE, runs=[silent]))) == ["day"]
 
 
 def test_latency_quantiles_follow_the_rule_for_percentiles() -> None:
     latencies = np.random.default_rng(0).exponential(0.05, 5000)
-    quantiles = latency_quantiles(latencies)
-    assert np.all(np.diff(quantiles.latency_s) >= 0)
-    for share, latency in zip(quantiles.share[::20], quantiles.latency_s[::20], strict=True):
+    shares, quantiles = latency_quantiles(latencies)
+    assert np.all(np.diff(quantiles) >= 0)
+    for share, latency in zip(shares[::20], quantiles[::20], strict=True):
         assert latency == percentile(latencies, float(share))
-    assert quantiles.share[-1] == pytest.approx(0.999)
-
-
-def test_a_series_that_does_not_fit_its_seconds_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="load_qps does not fit"):
-        RunSeries(name="x", kind="measured", result=result(), seconds=np.arange(3.0), load_qps=np.zeros(4))
+    assert shares[-1] == pytest.approx(0.999)
 
 
 def policy_of(page: str) -> dict[str, list[str]]:
@@ -259,11 +255,11 @@ def policy_of(page: str) -> dict[str, list[str]]:
     return {name: values for name, *values in (each.split() for each in (content or "").split(";"))}
 
 
-@pytest.mark.parametrize("content", [full(), full(NASTY), ReportContent(title=NASTY, note=NASTY)])
+@pytest.mark.parametrize("content", [full(), full(NASTY), BARE])
 def test_a_browser_runs_no_script_but_those_that_the_page_was_made_with_and_fetches_nothing(
-    content: ReportContent,
+    content: Shown,
 ) -> None:
-    page = page_of(content)
+    page = page_of(content, NASTY, NASTY)
     policy = policy_of(page)
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     hashes = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts]

@@ -1,23 +1,21 @@
-"""The content of a report, and how it is put together from a plan, its profile, and runs.
+"""What a page shows of one pipeline of a plan, and how it is found in the plan, its profile and its runs."""
 
-Every part is optional, and a missing part leaves its chart out.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
 from gearshift.cascade import Cascade
-from gearshift.gear import GearPlan, PipelinePlan
+from gearshift.gear import GearPlan, GearPrediction, LoadRange, PipelinePlan
 from gearshift.load_generator.replay_result import Replay
 from gearshift.planner.largest_alone import LargestAlone
+from gearshift.planner.one_alone import OneAlone
 from gearshift.planner.space.cascade_search import evaluate_cascade, search_cascades, work_per_request_s
-from gearshift.profiles.profile import PART_A, PART_B, Profile
+from gearshift.profiles.profile import PART_A, PART_B, Profile, RunTimeCurve
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import percentile_name
 from gearshift.reporting.runs import RunSeries, measured_series, predicted_series
+from gearshift.simulator.flow import PipelineFlow, flows
 from gearshift.simulator.simulate import Simulation
 from gearshift.support.numbers import digits
 from gearshift.workload import Trace
@@ -43,103 +41,118 @@ class CandidatePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangePoint:
-    """The prediction for one load range `[from_qps, to_qps)`; the last has no upper end.
+    """One load range, and what is predicted there.
 
     `gear` are gear numbers, such as "3-7". `answered` is the share of requests that each model
     answers there. `cores` are those of its models, where they change with load. `at_qps` is the load
     of the prediction, where that is not the range's upper end; such a range is beyond the planned load.
     """
 
-    from_qps: float
-    to_qps: float | None
+    gear: str
+    load: LoadRange
     cascade: str
-    accuracy: float
-    p95_s: float
-    share_late: float
+    predicted: GearPrediction | None
     answered: Mapping[str, float] = field(default_factory=dict)
     cores: str = ""
-    gear: str = ""
     at_qps: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
-    """A model: measured batch sizes (n,) and their seconds (n,), its memory, and its accuracy on part B."""
+class Shown:
+    """What a page shows of the pipeline `name` of a plan; what is missing leaves its chart or table out.
 
-    name: str
-    batch_sizes: tuple[int, ...]
-    median_s: tuple[float, ...]
-    p95_s: tuple[float, ...]
-    memory_bytes: int
-    accuracy: float
-    device: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportContent:
-    """The content of a page.
-
-    `note` is shown under the title; `slo_s` is the latency objective in seconds. `percentile` names
-    the predicted latency of the ranges. `models` are from cheap to expensive; `assumed` are facts by
-    name, and `machines` where and when things were measured.
+    `models` are from cheap to expensive, `measured` their run times and accuracies on part B. `largest` is what
+    the largest model alone would need, `alone` what the plan's devices would do with one model in
+    place of a node's cascades. `assumed` are facts by name.
     """
 
-    title: str
-    note: str = ""
-    plan: GearPlan | None = None
-    candidates: Sequence[CandidatePoint] = field(default=())
-    ranges: Sequence[RangePoint] = field(default=())
-    models: Sequence[ModelFacts] = field(default=())
-    runs: Sequence[RunSeries] = field(default=())
-    slo_s: float | None = None
-    percentile: str = "p95"
+    plan: GearPlan
+    name: str
+    candidates: Sequence[CandidatePoint] = ()
+    ranges: Sequence[RangePoint] = ()
+    models: Sequence[str] = ()
+    measured: Sequence[tuple[RunTimeCurve, float]] = ()
+    runs: Sequence[RunSeries] = ()
+    flow: PipelineFlow | None = None
     largest: LargestAlone | None = None
+    alone: Sequence[OneAlone] = ()
     labelled: bool = True
-    judged: int = 0
-    assumed: Sequence[tuple[str, str]] = field(default=())
-    warnings: Sequence[str] = field(default=())
+    assumed: Sequence[tuple[str, str]] = ()
+    warnings: Sequence[str] = ()
+
+    @property
+    def pipeline(self) -> PipelinePlan:
+        return self.plan.pipelines[self.name]
+
+    @property
+    def slo_s(self) -> float | None:
+        return self.pipeline.objective.latency_s
+
+    @property
+    def percentile(self) -> str:
+        return percentile_name(self.pipeline.objective)
 
 
-def compose(
+def shown_of(
     plan: GearPlan,
     profile: Profile,
     *,
-    title: str,
-    note: str = "",
     simulations: Sequence[tuple[str, Simulation]] = (),
     replays: Sequence[tuple[str, Replay]] = (),
     others: Sequence[RunSeries] = (),
     largest: LargestAlone | None = None,
     trace: Trace | None = None,
-) -> ReportContent:
-    """The first simulation and the first replay are of `plan`; more are of systems to compare with.
+) -> Shown:
+    """A plan of one operator. The first simulation and replay are of it; more are of systems to compare with.
 
     `others` are runs that were read from files.
     """
-    pipeline = plan.pipeline
-    slo_s = pipeline.objective.latency_s
-    of_gears = accuracy_of_gears(pipeline)
+    slo_s, of_gears = plan.pipeline.objective.latency_s, accuracy_of_gears(plan.pipeline)
     predicted = [
         predicted_series(name, run, profile, slo_s, of_gears=None if n else of_gears)
         for n, (name, run) in enumerate(simulations)
     ]
     measured = [measured_series(name, run, None if n else of_gears) for n, (name, run) in enumerate(replays)]
-    return ReportContent(
-        title=title,
-        note=note,
+    models = list(_measured(plan, profile))
+    return Shown(
         plan=plan,
+        name=plan.name,
         candidates=candidate_points(plan, profile),
         ranges=range_points(plan, plan.name, profile, simulations[0][1] if simulations else None),
-        models=model_facts(plan, profile),
+        models=[curve.model for curve, _ in models],
+        measured=models,
         runs=[*predicted, *measured, *others],
-        slo_s=slo_s,
-        percentile=percentile_name(pipeline.objective),
         largest=largest,
         labelled=profile.predictions.labelled,
-        judged=len(profile.predictions.indices(PART_B)),
         assumed=assumed(plan, profile, trace),
         warnings=profile.warnings,
     )
+
+
+def shown_of_each(
+    plan: GearPlan,
+    profiles: Mapping[str, Profile],
+    run: Simulation | None = None,
+    alone: Mapping[str, Sequence[OneAlone]] | None = None,
+) -> list[Shown]:
+    """Each pipeline of a plan, as it was simulated; `profiles` are by operator, `alone` by pipeline."""
+    flow = {} if run is None else flows(plan, profiles, run)
+    return [
+        Shown(
+            plan=plan,
+            name=name,
+            ranges=range_points(plan, name),
+            runs=() if run is None else [_series_of(name, run, profiles, pipeline)],
+            flow=flow.get(name),
+            alone=(alone or {}).get(name, ()),
+        )
+        for name, pipeline in plan.pipelines.items()
+    ]
+
+
+def _series_of(name: str, run: Simulation, profiles: Mapping[str, Profile], pipeline: PipelinePlan) -> RunSeries:
+    slo_s, of_gears = pipeline.objective.latency_s, accuracy_of_gears(pipeline)
+    return predicted_series(name, run, profiles, slo_s, pipeline=name, of_gears=of_gears)
 
 
 def accuracy_of_gears(pipeline: PipelinePlan) -> list[float] | None:
@@ -156,18 +169,14 @@ def range_points(
     Thresholds alone say this of gears that order by arrival; of gears that refine while there is
     time only the `run` does.
     """
-    shares = partial(_answered_in, profile=profile, run=run)
     return [
         RangePoint(
-            from_qps=row.load_range.from_,
-            to_qps=row.load_range.to,
-            cascade=row.cascade,
-            accuracy=row.predicted.accuracy,
-            p95_s=row.predicted.latency_p95_s,
-            share_late=row.predicted.share_late,
-            answered=shares(row),
-            cores=row.cores,
             gear=row.numbers,
+            load=row.load_range,
+            cascade=row.cascade,
+            predicted=row.predicted,
+            answered={} if profile is None else _answered_in(row, profile, run),
+            cores=row.cores,
             at_qps=row.predicted_elsewhere_qps,
         )
         for row in gear_rows(plan, pipeline)
@@ -175,9 +184,7 @@ def range_points(
     ]
 
 
-def _answered_in(row: GearRow, *, profile: Profile | None, run: Simulation | None) -> dict[str, float]:
-    if profile is None:
-        return {}
+def _answered_in(row: GearRow, profile: Profile, run: Simulation | None) -> dict[str, float]:
     if all(gear.order != "gain" for gear in row.gears):
         return answered_by(row.gears[0].cascade, profile)
     return {} if run is None else answered_in(run, row.first, row.last)
@@ -229,27 +236,15 @@ def candidate_points(plan: GearPlan, profile: Profile) -> list[CandidatePoint]:
     return points
 
 
-def model_facts(plan: GearPlan, profile: Profile) -> list[ModelFacts]:
-    """The models by rising cost, as measured on devices like the plan's."""
+def _measured(plan: GearPlan, profile: Profile) -> Iterator[tuple[RunTimeCurve, float]]:
+    """The models by rising cost, as measured on devices like the plan's, and their accuracies on part B."""
     device, records = plan.hardware.devices[0], profile.predictions
-    work_s, facts = work_per_request_s(profile, device), []
+    work_s = work_per_request_s(profile, device)
     for model in sorted(profile.models, key=lambda m: (work_s[m], m)):
         curves = [curve for curve in profile.whole_curves if curve.model == model]
         of_device = [c for c in curves if (c.device_kind, c.cores) == (device.kind, device.cores)]
-        curve = (of_device or curves)[0]
         quality = records.quality[records.rows((model,))[0], records.indices(PART_B)]
-        facts.append(
-            ModelFacts(
-                name=model,
-                batch_sizes=curve.batch_sizes,
-                median_s=curve.median_s,
-                p95_s=curve.p95_s,
-                memory_bytes=curve.memory_bytes,
-                accuracy=float(quality.mean()),
-                device=f"{curve.device_kind} x{curve.cores}",
-            )
-        )
-    return facts
+        yield (of_device or curves)[0], float(quality.mean())
 
 
 def assumed(plan: GearPlan, profile: Profile, trace: Trace | None) -> list[tuple[str, str]]:

@@ -1,7 +1,9 @@
 import re
 
+from markupsafe import escape
+
 from gearshift.planner.one_alone import OneAlone
-from gearshift.reporting.alone_table import alone_below
+from gearshift.reporting.plan_parts import alone_below
 from gearshift.result import LatencySummary, ServingResult
 
 
@@ -23,7 +25,7 @@ PLAN = result(0.9, 0.1)
 
 
 def shown(*alone: OneAlone) -> str:
-    drawn = alone_below(PLAN, alone, right="quality", time="TTFT p95")
+    drawn = str(escape(alone_below(PLAN, alone, right="quality", time="TTFT p95")))
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", drawn))
 
 
@@ -39,4 +41,4 @@ def test_a_model_that_cannot_serve_alone_has_the_reason_and_no_figure() -> None:
 
 
 def test_nothing_is_shown_without_a_model_alone() -> None:
-    assert alone_below(PLAN, (), right="accuracy", time="p95") == ""
+    assert alone_below(PLAN, (), right="accuracy", time="p95") is None

@@ -4,13 +4,14 @@ import msgspec
 import pytest
 
 from gearshift.planner.compare import Run, compared
-from gearshift.reporting.comparison_page import comparison_page, cost_chart, frontier_chart
+from gearshift.reporting.comparison import comparison_sections, cost_chart, frontier_chart
+from gearshift.reporting.drawing.page import html_page
 from tests.unit.planner.test_compare import RUNS, WORST, run
-from tests.unit.reporting.test_report_page import NASTY, Elements, figures
+from tests.unit.reporting.test_rows_page import NASTY, Elements, figures
 
 
 def page(runs: list[Run], **changed: object) -> str:
-    return comparison_page(compared(runs, WORST, **changed), title="Planners", note=NASTY)  # type: ignore[arg-type]
+    return html_page("Planners", NASTY, comparison_sections(compared(runs, WORST, **changed)))  # type: ignore[arg-type]
 
 
 def test_there_is_a_frontier_per_device_count_with_a_line_per_planner_on_the_same_axes() -> None:
@@ -68,7 +69,7 @@ def test_every_run_is_a_row_and_a_failed_one_says_why() -> None:
     shown = page([*RUNS, failed])
     rows = shown[shown.index("<h2>Runs</h2>") :].count("<tr><td>")
     assert rows == len(RUNS) + 1
-    assert "<td class='text' colspan='4'>no</td>" in shown
+    assert '<td class="text" colspan="4">no</td>' in shown
 
 
 def test_a_page_loads_nothing_from_elsewhere_and_escapes_the_text_of_others() -> None:
