@@ -130,11 +130,12 @@ def _profiled(folder: Path, tell: Tell) -> Profiles:
     project = strip_of_digits.PROJECT.replace("longest_s = 2.0", f"longest_s = {MEASURED_S}")
     write_atomically(folder / PROJECT_FILE, project.encode())
     write_atomically(folder / MODELS_FILE, strip_of_digits.MODELS.encode())
-
-    def profiling(what: str, share: float) -> None:
-        tell(f"training and profiling: {what}", 0.02 + 0.38 * share)
-
-    found = profile(folder / PROJECT_FILE, out=folder / "profile", seed=SEED, progress=profiling)
+    found = profile(
+        folder / PROJECT_FILE,
+        out=folder / "profile",
+        seed=SEED,
+        progress=lambda what, share: tell(f"training and profiling: {what}", 0.02 + 0.38 * share),
+    )
     assert isinstance(found, Profiles)
     return found
 

@@ -203,11 +203,14 @@ def validated(
 ) -> Validation:
     """Write the plan, serve it and simulate the same, which is `length` of the demo from `share` on."""
     write_plan(plan, path)
-
-    def replaying(done: int, total: int) -> None:
-        tell(f"serving and replaying: {name}", share + length * done / total)
-
-    return validate(path, {"": trace}, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)[plan.name]
+    runs = validate(
+        path,
+        {"": trace},
+        seed=SEED,
+        longest_s=GIVE_UP_S,
+        progress=lambda done, total: tell(f"serving and replaying: {name}", share + length * done / total),
+    )
+    return runs[plan.name]
 
 
 def _profile(folder: Path, tell: Tell) -> Profile:
@@ -216,11 +219,12 @@ def _profile(folder: Path, tell: Tell) -> Profile:
     write_atomically(folder / "gearshift.toml", _PROJECT.encode())
     write_atomically(folder / "models.py", _MODELS.encode())
     task.train(folder / "trained", lambda what: tell(what, 0.02))
-
-    def profiling(what: str, share: float) -> None:
-        tell(f"profiling: {what}", 0.05 + 0.35 * share)
-
-    found = measure(folder / "gearshift.toml", out=folder / "profile", seed=SEED, progress=profiling)
+    found = measure(
+        folder / "gearshift.toml",
+        out=folder / "profile",
+        seed=SEED,
+        progress=lambda what, share: tell(f"profiling: {what}", 0.05 + 0.35 * share),
+    )
     assert isinstance(found, Profile)
     return found
 
