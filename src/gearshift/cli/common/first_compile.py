@@ -22,7 +22,7 @@ RUN = (
     "if die_with_parent({}): runpy.run_module({!r}, run_name='__main__')"
 )
 LOGGER = "gearshift.support.compiled"
-KERNEL, KERNEL_FOLDER = "gearshift.simulator.warm_up", "simulator-kernel-loop"
+KERNEL = "gearshift.simulator.warm_up"
 
 
 @contextmanager
@@ -96,6 +96,7 @@ class Meanwhile:
 
 
 def _is_compiled() -> bool:
-    from gearshift.support.compiled import cache_folder
+    from gearshift.simulator.kernel.loop import run
+    from gearshift.support.compiling.cache import folder_of
 
-    return any((cache_folder() / KERNEL_FOLDER).glob("*.nbi"))
+    return any(folder_of(run).glob("*.nbi"))
