@@ -1,21 +1,26 @@
 """Compilation with Numba."""
 
 import ctypes
+import fcntl
+import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 from numba.core import event
 from numba.core.typing.ctypes_utils import to_ctypes
 
-from gearshift.support.compiling.cache import Locator
+from gearshift.support.compiling.cache import Locator, folder_of
 from gearshift.support.compiling.passes import Compiler
 
 log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+COMPILING = "compiling the simulator, once after an install or an update: 10 to 30 s of one processor"
 _LARGE: set[Any] = set()
 """Functions that take long to compile."""
 _TO_CTYPES: Callable[[Any], Any] = to_ctypes
@@ -37,9 +42,42 @@ def apart(function: F) -> F:
 
 def compiled(function: F) -> F:
     """Compile `function` at its first call, or load it from the cache."""
-    made = _kept(lambda cache: numba.njit(cache=cache, nogil=True, **_OPTIONS)(function))
-    _LARGE.add(made)
-    return made  # type: ignore[no-any-return]
+    return _Large(function)  # type: ignore[return-value]
+
+
+class _Large:
+    """A function that takes long to compile: one process does, while others wait, and then load it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.made: Any = _kept(lambda cache: numba.njit(cache=cache, nogil=True, **_OPTIONS)(function))
+        self._ready: set[tuple[Any, ...]] = set()
+        functools.update_wrapper(self, function)
+        _LARGE.add(self.made)
+
+    def __call__(self, *arguments: Any) -> Any:
+        kinds = tuple(map(numba.typeof, arguments))
+        if kinds not in self._ready:
+            with _alone(folder_of(self.made)):
+                self.made.compile(kinds)
+            self._ready.add(kinds)
+        return self.made(*arguments)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from compiling what is kept in `folder`."""
+    try:
+        file = (folder / "lock").open("wb")
+    except OSError:  # nothing is kept
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning(COMPILING)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class _Told(event.Listener):
@@ -47,7 +85,7 @@ class _Told(event.Listener):
 
     def on_start(self, event: Any) -> None:
         if event.data["dispatcher"] in _LARGE:
-            log.warning("compiling the simulator, once after an install or an update: 20 to 60 s of one processor")
+            log.warning(COMPILING)
 
     def on_end(self, event: Any) -> None:
         pass

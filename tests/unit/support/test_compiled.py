@@ -1,10 +1,13 @@
 """Compilation, and the cache trap: Numba's own would keep an old policy silently."""
 
+import fcntl
 import importlib
 import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +16,9 @@ import numpy as np
 import pytest
 
 import gearshift
-from gearshift.support.compiled import _LARGE, apart
+from gearshift.support.compiled import _LARGE, COMPILING, apart, compiled
+from gearshift.support.compiling.by_address import by_address
+from gearshift.support.compiling.cache import folder_of
 
 PACKAGE = Path(gearshift.__file__).parent
 OLD = "return queue_length if queue_length < largest_batch_size else largest_batch_size"
@@ -30,7 +35,7 @@ def run(queued):
     return batch_size(queued, 4)
 
 
-print(run(3), sum(run.stats.cache_hits.values()))
+print(run(3), sum(run.made.stats.cache_hits.values()))
 """
 
 WHOLE_KERNEL = """
@@ -44,7 +49,7 @@ placed = {"a0": "d0"}
 plan = small_plan(placed, small_gear(placed, "a", largest=4, minimum=3, wait_ms=5))
 workload = small_workload([0, 0, 0])
 run = simulate_tables(plan_tables(plan), np.array([[0, 1, 2, 3, 4]]), np.ones((1, 3)), workload)
-print(int(run.batches[0].argmax()), sum(kernel.run.stats.cache_hits.values()))
+print(int(run.batches[0].argmax()), sum(kernel.run.made.stats.cache_hits.values()))
 """
 
 
@@ -75,9 +80,9 @@ def test_code_for_a_field_that_is_none_by_type_is_not_compiled() -> None:
     def call(options: Options, values: Any) -> Any:
         return choose(options, values)
 
-    assert call(Options(None), np.array([3])) == 3
+    assert call(by_address(Options(None)), np.array([3])) == 3
     with pytest.raises(numba.TypingError):
-        call(Options(1.5), np.array([3]))
+        call(by_address(Options(1.5)), np.array([3]))
 
 
 @pytest.fixture
@@ -141,3 +146,29 @@ def test_another_installation_of_the_same_sources_loads_what_the_first_compiled(
 def test_the_simulator_follows_a_changed_policy_though_its_kernel_is_cached(package: Path, tmp_path: Path) -> None:
     (tmp_path / "whole_kernel.py").write_text(WHOLE_KERNEL)
     assert_the_cache_sees_a_changed_policy(package, tmp_path / "whole_kernel.py")
+
+
+def test_a_process_waits_where_another_compiles_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    twice: Any = compiled(_twice_plain)
+    with (folder_of(twice) / "lock").open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(twice, 4)
+            while COMPILING not in caplog.text:
+                time.sleep(0.001)
+            assert not result.done()
+            fcntl.flock(held, fcntl.LOCK_UN)
+            assert result.result() == 8
+
+
+def test_where_nothing_can_be_kept_functions_are_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert compiled(_twice_plain)(4) == 8
+
+
+def _twice_plain(x: int) -> int:
+    return 2 * x

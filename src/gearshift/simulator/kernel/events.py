@@ -94,7 +94,7 @@ def leave_batch(
 def executor_free(plan: Plan, state: State, replica: int) -> None:
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         state.busy[plan.spans[i]] = 0
-    touch(plan, state, replica)
+        touch_device(state, plan.spans[i])
 
 
 @inlined
@@ -115,8 +115,10 @@ def stage_ended(
     gear = row = state.pipelines[of_pipeline].gear
     stage, stages = plan.stage_of[row * settings.models + model], plan.stage_count[row]
     base = row * settings.most_stages
+    next_of, records, visits, of_model = q.next, state.record, state.visited, certainty[model]
+    stage_models, thresholds = plan.stage_models, plan.thresholds
     for _ in range(count):
-        following_sample = q.next[sample]
+        following_sample = next_of[sample]
         if settings.several is not None:
             node = state.node[sample]
             of_pipeline = state.pipeline_of[node]
@@ -130,16 +132,16 @@ def stage_ended(
         if settings.refines is not None and state.refining.over[sample] != 0:
             sample = following_sample
             continue
-        visited = state.visited[sample] | (1 << model)
-        state.visited[sample] = visited
-        sure = certainty[model, state.record[sample]]
+        visited = visits[sample] | (1 << model)
+        visits[sample] = visited
+        sure = of_model[records[sample]]
         if settings.chooses is not None:
             choice = choosing.chosen(plan, settings, state, q, out, sample, of_pipeline, node, visited, now_ns)
             stage, stages, base = NOT_IN_CASCADE, 0, 0
             if choice != NO_CHOICE:
                 stage, stages = plan.stage_of[choice * settings.models + model], plan.stage_count[choice]
                 base = choice * settings.most_stages
-        following = next_step(stage, sure, visited, stages, plan.stage_models, plan.thresholds, base)
+        following = next_step(stage, sure, visited, stages, stage_models, thresholds, base)
         if following == ANSWER:
             if is_item(settings, sample):
                 goes_on(state, q.next, sample)

@@ -8,10 +8,10 @@ and another installation of the same sources finds what one has compiled.
 
 import dis
 import hashlib
+import inspect
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -21,9 +21,9 @@ import numpy as np
 import platformdirs
 from numba.core.dispatcher import Dispatcher
 
-from gearshift.support.compiling.passes import Compiler
-
 _KEPT = 16
+_COMPILERS = sorted(Path(__file__).parent.glob("*.py"))
+"""How we have it compiled."""
 _HAS_CONSTANT = frozenset(dis.hasconst)
 
 
@@ -74,8 +74,8 @@ def _forget_oldest(root: Path) -> None:
 
 def key_of(function: Any) -> str:
     """A hash of what `function` is compiled from: it, all that it calls, and constants, without docstrings."""
-    digest, parts = hashlib.sha256(numba.__version__.encode()), _Parts()
-    for part in chain(parts.of_value(Compiler), parts.of_function(getattr(function, "py_func", function))):
+    digest = hashlib.sha256(numba.__version__.encode() + b"".join(map(Path.read_bytes, _COMPILERS)))
+    for part in _Parts().of_function(inspect.unwrap(function)):
         digest.update(repr(part).encode())
     return digest.hexdigest()[:16]
 

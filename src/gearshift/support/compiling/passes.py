@@ -3,14 +3,17 @@
 from typing import Any
 
 from numba.core import ir, types
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.compiler_machinery import AnalysisPass, FunctionPass, register_pass
 from numba.core.ir_utils import get_definition, guard
-from numba.core.typed_passes import NopythonTypeInference
+from numba.core.typed_passes import IRLegalization, NopythonTypeInference
 from numba.core.untyped_passes import InlineClosureLikes
 
+from gearshift.support.compiling.by_address import Fields
 
-@register_pass(mutates_CFG=False, analysis_only=False)  # type: ignore[no-untyped-call]
+
+@register_pass(mutates_CFG=False, analysis_only=False)
 class _IndicesFromZero(FunctionPass):
     """Types the indices of arrays as unsigned, for which no code is made that counts from the end.
 
@@ -20,7 +23,7 @@ class _IndicesFromZero(FunctionPass):
     _name = "gearshift_indices_from_zero"
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
 
     def run_pass(self, state: Any) -> bool:
         for block in state.func_ir.blocks.values():
@@ -34,7 +37,7 @@ class _IndicesFromZero(FunctionPass):
         return True
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)  # type: ignore[no-untyped-call]
+@register_pass(mutates_CFG=False, analysis_only=False)
 class _AbsentFields(FunctionPass):
     """Replaces fields of named tuples that are None by type with None, so that Numba prunes branches on them.
 
@@ -44,13 +47,13 @@ class _AbsentFields(FunctionPass):
     _name = "gearshift_absent_fields"
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
 
     def run_pass(self, state: Any) -> bool:
         for block in state.func_ir.blocks.values():
             for assign in block.find_insts(ir.Assign):
                 if _is_absent(assign.value, state.func_ir, state.args):
-                    assign.value = ir.Const(None, assign.loc)  # type: ignore[no-untyped-call]
+                    assign.value = ir.Const(None, assign.loc)
                     state.func_ir._definitions[assign.target.name] = [assign.value]
         return True
 
@@ -58,12 +61,11 @@ class _AbsentFields(FunctionPass):
 def _is_absent(value: Any, func_ir: Any, arguments: Any) -> bool:
     if not isinstance(value, ir.Expr) or value.op != "getattr":
         return False
-    source = guard(get_definition, func_ir, value.value)  # type: ignore[no-untyped-call]
+    source = guard(get_definition, func_ir, value.value)
     kind = arguments[source.index] if isinstance(source, ir.Arg) else None
-    named_tuples: Any = types.BaseNamedTuple
-    if not isinstance(kind, named_tuples) or value.attr not in kind.fields:
+    if not isinstance(kind, Fields) or value.attr not in kind.fields:
         return False
-    return isinstance(kind[kind.fields.index(value.attr)], types.NoneType)
+    return isinstance(kind.types[kind.fields.index(value.attr)], types.NoneType)
 
 
 def _unsigned(index: Any) -> Any:
@@ -75,10 +77,58 @@ def _unsigned(index: Any) -> Any:
     return index
 
 
+class _Part(JITCodeLibrary):
+    """The code of a function that only compiled code calls: optimised and made machine code in its callers alone."""
+
+    @property
+    def codegen(self) -> Any:
+        return _NoEnvironment(self._codegen)
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+class _NoEnvironment:
+    """As Numba's generator of code, for functions whose globals are all constants."""
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
+    def set_env(self, name: str, environment: Any) -> None:
+        pass
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _InParts(AnalysisPass):
+    """Has functions that only compiled code calls compiled as parts of their callers."""
+
+    _name = "gearshift_in_parts"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        if state.flags.no_cpython_wrapper:
+            state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        return False
+
+
 class Compiler(CompilerBase):
     def define_pipelines(self) -> list[Any]:
-        passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.add_pass_after(_AbsentFields, InlineClosureLikes)
         passes.add_pass_after(_IndicesFromZero, NopythonTypeInference)
+        passes.add_pass_after(_InParts, IRLegalization)
         passes.finalize()
         return [passes]
