@@ -6,7 +6,6 @@ from gearshift.clock import NEVER_NS
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.simulator.kernel.events import (
     arrive,
-    count_arrived,
     leave_batch,
     set_in_force,
     share_turns,
@@ -16,7 +15,7 @@ from gearshift.simulator.kernel.events import (
 )
 from gearshift.simulator.kernel.gear_cores import Cores, ask
 from gearshift.simulator.kernel.graph import Graph, go_on
-from gearshift.simulator.kernel.load_scaling import Scaling
+from gearshift.simulator.kernel.load_scaling import Scaling, count_arrived
 from gearshift.simulator.kernel.queues import NONE, Queues
 from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, next_lead
 from gearshift.simulator.kernel.steps import start_on_touched
