@@ -16,7 +16,7 @@ from gearshift.reporting.language.page import language_page
 from gearshift.reporting.report_page import page_of
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.openai.handlers import routes_of
-from gearshift.serving.pages.front_page import TextPipeline, docs_page, front_page
+from gearshift.serving.pages.front_page import docs_page, front_page, shown_text
 from gearshift.traces.generate import steady
 from tests.browser import NEEDS_CHROMIUM, browser, sync_api
 from tests.unit.cli.little import planned_in, run
@@ -97,7 +97,7 @@ def of_a_language_plan_without_a_run(folder: Path) -> str:
 
 
 def of_a_language_server(folder: Path) -> str:
-    return front_page([], has_keys=True, texts=[TextPipeline("chat")]).decode()
+    return front_page([shown_text("chat", "/v1/chat/completions")], has_keys=True).decode()
 
 
 def of_its_api(folder: Path) -> str:

@@ -47,6 +47,9 @@ class LanguageServing(Protocol):
 class LanguageMetrics:
     """Times are in seconds from arrival; tokens are those that engines gave."""
 
+    deadlines = None
+    """Sending times that are not trusted are not counted."""
+
     def __init__(self, operator: str, models: Sequence[str], replicas: Sequence[str]) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)

@@ -21,7 +21,8 @@ from gearshift.serving.operate.promise import PROMISE_PATH
 from gearshift.serving.pages.dashboard import dashboard_page
 from gearshift.serving.pages.front_page import HTML
 from gearshift.serving.pages.live import LIVE_PATH
-from gearshift.serving.serve import ending_signals, run_loop
+from gearshift.serving.server import origin_of, signals_to
+from gearshift.support.event_loop import loop_factory, run_in_own_loop
 
 AUTHORIZATION, LAST_EVENT_ID = b"authorization", b"last-event-id"
 READ, STEERED = (LIVE_PATH, PROMISE_PATH), (GEAR_PATH, DRAIN_PATH, SWAP_PATH)
@@ -48,27 +49,19 @@ def show_dashboard(
     tls = tls_context(ca_file) if address_of(url).secure else None
     key = None if key_file is None else key_in(key_file)
 
-    async def main() -> int:
+    async def main() -> None:
+        signalled = asyncio.Event()
         async with HttpClient(url, tls=tls) as client:
-            return await _serve(_Passing(client, url, key), url, host, port, say)
+            with signals_to(signalled.set), bound_sockets(host, port) as socks:
+                server = HttpServer(_Passing(client, url, key), ServerSettings(host=host, port=port))
+                await server.start(*socks)
+                try:
+                    say(f"{url} is shown at {origin_of(socks[0])}/dashboard")
+                    await signalled.wait()
+                finally:
+                    await server.stop(LONGEST_END_S)
 
-    run_loop(main())
-
-
-async def _serve(passing: "_Passing", url: str, host: str, port: int, say: Say) -> int:
-    loop, signalled = asyncio.get_running_loop(), asyncio.Event()
-    for number in ending_signals():
-        loop.add_signal_handler(number, signalled.set)
-    with bound_sockets(host, port) as socks:
-        server = HttpServer(passing, ServerSettings(host=host, port=port))
-        await server.start(*socks)
-        try:
-            here = socks[0].getsockname()
-            say(f"{url} is shown at http://{f'[{here[0]}]' if ':' in here[0] else here[0]}:{here[1]}/dashboard")
-            await signalled.wait()
-        finally:
-            await server.stop(LONGEST_END_S)
-    return 0
+    run_in_own_loop(main(), loop_factory=loop_factory())
 
 
 class _Passing:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
     from gearshift.load_generator.sources import SampleSource
     from gearshift.load_generator.targets import Target
-    from gearshift.serving.operate.task import ServingTask
+    from gearshift.serving.rows.task import ServingTask
     from gearshift.traces.network import Uplink
 
 _NAME_IT = f"{NAME_IT}; a server of models without a plan has it in `--keep FOLDER`, as FOLDER/profile"
@@ -143,7 +143,7 @@ def replay(
 def _task_at(
     plan: Path, profile: Profile | PathLike | None, project: PathLike | None, *, emulated: bool
 ) -> "ServingTask":
-    from gearshift.serving.operate.task import read_task
+    from gearshift.serving.rows.task import read_task
 
     if isinstance(profile, Profile):
         raise InvalidInput("a plan file is served with a profile on disk", remedy="name its folder")
@@ -208,7 +208,7 @@ class Recorded(NamedTuple):
 def recorded_for(task: "ServingTask", *, only: str | None = None) -> dict[str, Recorded]:
     """The requests for each pipeline of a plan, or for `only` one."""
     from gearshift.load_generator.tuples_source import source_from_tuples
-    from gearshift.serving.operate.make_passing import joint_records_of
+    from gearshift.serving.rows.make_passing import joint_records_of
 
     joint, emulated, drawn = joint_records_of(task, only), task.backend == "emulated", dict[str, Recorded]()
     for name, pipeline in task.plan.pipelines.items():
@@ -284,7 +284,7 @@ def replay_each(
     """
     from gearshift.load_generator.in_process import InProcessServer, InProcessTarget
     from gearshift.load_generator.replay import run_replay_together
-    from gearshift.serving.operate.task import read_task
+    from gearshift.serving.rows.task import read_task
     from gearshift.support.processors import pinned
 
     sending, path = sending_of(how), plan_at(target)

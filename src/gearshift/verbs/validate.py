@@ -213,8 +213,8 @@ def validate_each(
     from gearshift.load_generator.replay import run_replay_together
     from gearshift.runtime.backends.local import router_cores
     from gearshift.serving.operate.child_server import ChildServer
-    from gearshift.serving.operate.make_passing import joint_records_of
-    from gearshift.serving.operate.task import read_task
+    from gearshift.serving.rows.make_passing import joint_records_of
+    from gearshift.serving.rows.task import read_task
     from gearshift.simulator.simulate import prepare
     from gearshift.support.processors import pinned
 

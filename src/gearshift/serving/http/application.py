@@ -16,7 +16,8 @@ from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.http.routes import LITERAL_PATHS, Route, Who, routes_of
 from gearshift.serving.operate.control import require_local
-from gearshift.serving.pages.front_page import HTML, TextPipeline, docs_page, front_page, key_page
+from gearshift.serving.operate.kind import Shown
+from gearshift.serving.pages.front_page import HTML, docs_page, front_page, key_page, shown_tensors
 from gearshift.v2 import json as v2_json
 
 ENCODED_SLASH = "%252F"
@@ -35,7 +36,7 @@ OF_PAGES = frozenset[Who]({"anybody", "user"})
 class Application:
     """Lets `handlers`, and those of `others`, answer HTTP requests; checks keys and hosts.
 
-    The page about the server shows `texts` beside the pipelines of `handlers`.
+    The page about the server shows the pipelines of `handlers`, or what is `shown` in their place.
 
     A `connections.Handler`.
     """
@@ -47,7 +48,7 @@ class Application:
         keys: Keys | None = None,
         names: OwnNames | None = None,
         others: Sequence[Found] = (),
-        texts: Sequence[TextPipeline] = (),
+        shown: Sequence[Shown] | None = None,
     ) -> None:
         self._handlers, self._keys, self._names = handlers, keys, names or OwnNames()
         self._attempt = handlers.attempts.attempt
@@ -66,9 +67,8 @@ class Application:
         handlers.description = v2_json.encode(description)
         handlers.docs_page = docs_page(description)
         handlers.front_page = front_page(
-            served,
+            list(map(shown_tensors, served)) if shown is None else shown,
             has_keys=keys is not None and keys.of_users,
-            texts=texts,
             has_dashboard=handlers.has_dashboard,
         )
 

@@ -16,13 +16,12 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.hardware import is_remote
-from gearshift.models.config import project_file, require_name
+from gearshift.models.config import project_file
 from gearshift.models.language_config import MEMORY_SHARE, EngineSettings, LanguageProject, read_language_project
 from gearshift.placement import Replica
-from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
@@ -34,12 +33,13 @@ from gearshift.runtime.engines.replicas.own_key import key_of, own_key
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.task import BackendKind, profile_folder
-from gearshift.serving.pages.front_page import TextPipeline
+from gearshift.serving.operate.kind import BackendKind
+from gearshift.serving.operate.plan_to_serve import profile_folder, read_plan_to_serve, require_made_from
 from gearshift.support.decoding import UNREADABLE
-from gearshift.support.files import open_to_read, read_bytes
+from gearshift.support.files import open_to_read
 
 LONGEST_LINE = 1 << 20
+CHATS, TEXTS = "/v1/chat/completions", "/v1/completions"
 Command = Callable[[int, str], list[str]]
 """The words that start an engine on a port, with a key."""
 
@@ -49,7 +49,7 @@ class LanguageTask:
     """`project` is None where engines are emulated, `folder` the profile's.
 
     `available` are the processors that this process might use at first, `router_cores` those that
-    engines leave to it, if they have some.
+    engines leave to it.
     """
 
     served: ServedPlan
@@ -60,12 +60,14 @@ class LanguageTask:
     project: LanguageProject | None
     project_path: Path
     available: tuple[int, ...]
+    signatures: tuple[()] = ()
 
     @property
     def router_cores(self) -> frozenset[int] | None:
         if self.project is None:
             return None
-        return cores_beside_engines(self.plan.hardware, started_on(self.plan, self.project), self.available)
+        started = started_on(self.plan, self.project)
+        return cores_beside_engines(self.plan.hardware, started, self.available) or frozenset(self.available)
 
 
 def started_on(plan: GearPlan, project: LanguageProject) -> list[str]:
@@ -87,18 +89,11 @@ def read_language_task(
     Raises `InvalidInput` where a file is missing or does not fit.
     """
     require(backend != "ray", "language models run in engines", remedy="leave out --backend ray")
-    plan = read_plan(plan_path)
-    for name in plan.pipelines:
-        require_name(name, "a pipeline", where=str(plan_path))
+    plan, served = read_plan_to_serve(plan_path)
     (operator,) = plan.profiles
     folder = profile_folder(plan, plan_path, operator, profile_path)
     profile = read_language_profile(folder)
-    require(
-        profile.sha256 == plan.profile.sha256,
-        f"the plan was made from another profile than the one in {folder}",
-        where=str(plan_path),
-        remedy="make the plan anew with `gearshift plan`, or name its profile",
-    )
+    require_made_from(plan, plan_path, operator, profile.sha256, folder)
     project, path = None, Path()
     if backend != "emulated":
         require(
@@ -112,7 +107,7 @@ def read_language_task(
         lacking = sorted({replica.model for replica in plan.placement.replicas} - set(project.models))
         require(not lacking, f"the plan has models {lacking}, and the project has {list(project.models)}")
     return LanguageTask(
-        served=ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest()),
+        served=served,
         plan=plan,
         tables=engine_tables(plan, profile),
         profile=profile,
@@ -282,29 +277,13 @@ def _maker(task: LanguageTask, replica: Replica, command: Command, folder: Path,
     return Maker(replica.id, command, folder, environment, cores, key)
 
 
-def served_text(task: LanguageTask) -> TextPipeline:
-    """The pipeline as it is shown, with a path that its prompts have: chats, where none are known."""
-    served = TextPipeline(task.tables.pipeline)
+def served_path(task: LanguageTask) -> str:
+    """The path of OpenAI's API for what the pipeline's prompts are: chats, where none are known."""
     if task.project is None:
-        return served
+        return CHATS
     try:
         with BufferedReader(open_to_read(task.project_path.parent / task.project.prompts)) as file:
             first = msgspec.json.decode(file.readline(LONGEST_LINE), type=dict[str, msgspec.Raw])
     except (OSError, *UNREADABLE):
-        return served
-    is_text = "prompt" in first and "messages" not in first
-    return served._replace(path="/v1/completions") if is_text else served
-
-
-def require_servable(settings: ServerSettings) -> None:
-    """Raise `InvalidInput` for settings that plans of language models do not have."""
-    for name, value, plain in (
-        ("front_ends", settings.front_ends, 1),
-        ("grpc_port", settings.grpc_port, None),
-        ("replan", settings.replan, "off"),
-        ("scaler", settings.scaler, "static"),
-        ("adapt", settings.adapt, None),
-        ("slowdown", settings.slowdown, "auto"),
-    ):
-        if value != plain:
-            raise InvalidInput(f"{name} is {value!r}, and language models are served without", remedy="leave it out")
+        return CHATS
+    return TEXTS if "prompt" in first and "messages" not in first else CHATS

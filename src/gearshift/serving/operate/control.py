@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -40,7 +40,10 @@ class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
 
 @runtime_checkable
 class Operated(Protocol):
-    """The things that operators see and steer: a `Service`, or a service of language models."""
+    """The things that operators see and steer: the service of a deployment."""
+
+    @property
+    def accepting(self) -> bool: ...
 
     @property
     def ready(self) -> bool: ...
@@ -49,7 +52,9 @@ class Operated(Protocol):
     def degraded(self) -> list[str]: ...
 
     @property
-    def pipelines(self) -> Mapping[str, "Readable"]: ...
+    def pipelines(self) -> Mapping[str, Any]:
+        """Each is `ready` where new requests are let in and answered, perhaps by fewer models than planned."""
+        ...
 
     def status(self, plan: ServedPlan) -> Status: ...
 
@@ -61,17 +66,7 @@ class Operated(Protocol):
 
     def undo_drain(self) -> None: ...
 
-
-class Readable(Protocol):
-    @property
-    def ready(self) -> bool:
-        """Whether new requests are let in and answered, perhaps by fewer models than planned."""
-        ...
-
-    @property
-    def degraded(self) -> list[str]:
-        """The models without a replica that answers."""
-        ...
+    async def drain(self, longest_s: float) -> bool: ...
 
 
 NOT_FROM_A_FILE = ServedPlan(path="", sha256="")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 from gearshift.errors import require
 from gearshift.plans.plan_folder import choose_plan
@@ -12,6 +12,9 @@ from gearshift.verbs.inputs import Notice
 from gearshift.verbs.options import Backend, Option, ProfileFolder, ProjectOfPlan
 from gearshift.verbs.quick.keeping import folder_of, journal_kept
 from gearshift.verbs.quick.sources import models_at
+
+if TYPE_CHECKING:
+    from gearshift.serving.operate.kind import ServedKind
 
 Options = ParamSpec("Options")
 
@@ -75,16 +78,22 @@ def serve(plan: PathLike, **options: Any) -> int:
 
 def serve_plan(path: Path, **options: Any) -> int:
     """As `serve`, for a plan file."""
-    from gearshift.serving.openai.language_server import serve_language
-    from gearshift.serving.serve import serve as serve_models
-    from gearshift.verbs.language.inputs import plans_language
+    from gearshift.serving.serve import serve as serve_kind
 
     given = {name: options.pop(name) for name in ServerSettings.__struct_fields__ if name in options}
     named: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     if options.get("say") is None:
         options.pop("say", None)
-    run = serve_language if plans_language(path) else serve_models
-    return run(path, settings=ServerSettings(**named), **options)
+    return serve_kind(kind_served(path), path, settings=ServerSettings(**named), **options)
+
+
+def kind_served(path: Path) -> "ServedKind[Any, Any]":
+    """What serves the kind of plan that lies there."""
+    from gearshift.serving.openai.served import LANGUAGE_MODELS
+    from gearshift.serving.rows.served import ROWS
+    from gearshift.verbs.language.inputs import plans_language
+
+    return LANGUAGE_MODELS if plans_language(path) else ROWS
 
 
 def is_without_plan(source: PathLike) -> bool:

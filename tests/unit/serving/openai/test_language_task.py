@@ -13,7 +13,7 @@ from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.engines.replicas.own_key import own_key
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, served_text
+from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, served_path
 from tests.two_language_models import ALONE, SMALL_ALONE, language_plan, language_profile, write_language_plan
 
 ENGINE = '[models.{model}.engine]\nmodel = "{model}"\ndevice_kind = "remote"\n{how}\n'
@@ -194,4 +194,4 @@ def test_a_pipeline_is_shown_with_the_path_of_its_first_prompt_whatever_that_has
 ) -> None:
     task, _ = tasks(tmp_path, COMMAND, COMMAND)
     (tmp_path / "prompts.jsonl").write_bytes(first + b"\n")
-    assert served_text(task).path == path
+    assert served_path(task) == path
