@@ -10,7 +10,7 @@ import msgspec
 from gearshift.errors import Forbidden, InvalidInput
 from gearshift.runtime.router.status import ReplanStatus, ServedPlan, Status
 from gearshift.runtime.service.service import Service
-from gearshift.serving.operate.in_force import Inference, InForce
+from gearshift.serving.operate.in_force import InForce
 
 STATUS_PATH = "/v2/gearshift/status"
 GEAR_PATH = "/v2/gearshift/gear"
@@ -38,23 +38,30 @@ class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
     undo: bool = False
 
 
-@runtime_checkable
-class Operated(Protocol):
-    """The things that operators see and steer: the service of a deployment."""
+NOT_FROM_A_FILE = ServedPlan(path="", sha256="")
+
+
+class Serving(Protocol):
+    """The part of a service that a control needs; a front end's process has its own version."""
 
     @property
     def accepting(self) -> bool: ...
+
+    @property
+    def pipelines(self) -> Mapping[str, Any]:
+        """An `Inference` each, where it is asked in tensors; for operators it is `ready`, or not."""
+        ...
+
+
+@runtime_checkable
+class Operated(Serving, Protocol):
+    """The things that operators see and steer: the service of a deployment."""
 
     @property
     def ready(self) -> bool: ...
 
     @property
     def degraded(self) -> list[str]: ...
-
-    @property
-    def pipelines(self) -> Mapping[str, Any]:
-        """Each is `ready` where new requests are let in and answered, perhaps by fewer models than planned."""
-        ...
 
     def status(self, plan: ServedPlan) -> Status: ...
 
@@ -67,19 +74,6 @@ class Operated(Protocol):
     def undo_drain(self) -> None: ...
 
     async def drain(self, longest_s: float) -> bool: ...
-
-
-NOT_FROM_A_FILE = ServedPlan(path="", sha256="")
-
-
-class Serving(Protocol):
-    """The part of `Service` that a control needs; a front end's process has its own version."""
-
-    @property
-    def accepting(self) -> bool: ...
-
-    @property
-    def pipelines(self) -> Mapping[str, Inference]: ...
 
 
 class Control:
