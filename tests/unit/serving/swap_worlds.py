@@ -25,9 +25,8 @@ from gearshift.runtime.service.room import Unsent
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.openai.deployment import LanguageDeployment
 from gearshift.serving.openai.language_task import LanguageTask, read_language_task
-from gearshift.serving.openai.served import ServedLanguage
+from gearshift.serving.openai.served import LanguageDeployment, ServedLanguage
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.kind import Deployment, Shared
 from gearshift.serving.operate.swap import Swaps
