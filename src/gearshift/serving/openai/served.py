@@ -27,10 +27,9 @@ from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.http.application import Found
 from gearshift.serving.openai.handlers import OpenAIHandlers
-from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, served_path
+from gearshift.serving.openai.language_task import CHATS, LanguageTask, make_replicas, read_language_task, served_path
 from gearshift.serving.openai.operated import OperatedLanguage
 from gearshift.serving.operate.kind import BackendKind, Deployment, Loading, ServedKind, Shared, Shown
-from gearshift.serving.pages.front_page import shown_text
 from gearshift.support.event_loop import most_open_files
 
 STARTING = "starting engines: {} of {} answer"
@@ -202,7 +201,7 @@ class ServedLanguage(ServedKind[LanguageTask, LanguageMetrics]):
         return deployment.handlers.routes
 
     def shown(self, task: LanguageTask) -> Sequence[Shown]:
-        return [shown_text(task.tables.pipeline, served_path(task))]
+        return [shown_at(served_path(task), task.tables.pipeline)]
 
     def placed(self, task: LanguageTask) -> str:
         placed = [task.tables.models[model] for model in task.tables.replica_model]
@@ -211,6 +210,11 @@ class ServedLanguage(ServedKind[LanguageTask, LanguageMetrics]):
 
 
 LANGUAGE_MODELS = ServedLanguage()
+
+
+def shown_at(path: str, pipeline: str) -> Shown:
+    asked = {"messages": [{"role": "user", "content": "Hello"}]} if path == CHATS else {"prompt": "Hello"}
+    return Shown(pipeline, "<p>language models</p>", path, {"model": pipeline, **asked})
 
 
 def with_files_for_engines(settings: ServerSettings, files: int) -> tuple[ServerSettings, str]:

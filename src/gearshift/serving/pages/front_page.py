@@ -72,12 +72,6 @@ def shown_tensors(served: Signature) -> Shown:
     return Shown(served.name, _signature(served), f"/predict/{served.name}", record, is_long)
 
 
-def shown_text(name: str, path: str) -> Shown:
-    """A pipeline of language models that is asked at a path of OpenAI's API."""
-    asked = {"messages": [{"role": "user", "content": "Hello"}]} if "chat" in path else {"prompt": "Hello"}
-    return Shown(name, "<p>language models</p>", path, {"model": name, **asked})
-
-
 def front_page(shown: Sequence[Shown], *, has_keys: bool, has_dashboard: bool = True) -> bytes:
     """The pipelines that are served, with a request that works for each."""
     parts = [

@@ -5,8 +5,9 @@ import subprocess
 
 from gearshift.model import TensorSpec
 from gearshift.serving.door.signature import Signature
+from gearshift.serving.openai.served import shown_at
 from gearshift.serving.operate.kind import Shown
-from gearshift.serving.pages.front_page import example_call, front_page, shown_tensors, shown_text
+from gearshift.serving.pages.front_page import example_call, front_page, shown_tensors
 from gearshift.v2.records import example_record
 
 IMAGE = TensorSpec(name="image", datatype="FP32", shape=(-1, 28, 28))
@@ -46,7 +47,7 @@ def test_a_key_and_a_certificate_have_their_place() -> None:
 
 
 def test_language_models_have_a_request_of_their_own() -> None:
-    chat, text = shown_text("chat", "/v1/chat/completions"), shown_text("plain", "/v1/completions")
+    chat, text = shown_at("/v1/chat/completions", "chat"), shown_at("/v1/completions", "plain")
     call = example_call(chat, "http://127.0.0.1:8000", has_keys=True)
     assert call.startswith("curl http://127.0.0.1:8000/v1/chat/completions -H 'Authorization: Bearer KEY' -d '{")
     assert sent(call) == {"model": "chat", "messages": [{"role": "user", "content": "Hello"}]}
