@@ -11,7 +11,7 @@ from gearshift.errors import NoAnswer
 from gearshift.serving.door.origins import OwnNames
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import bound_sockets
-from gearshift.serving.http.attempts import Attempts, respond_error
+from gearshift.serving.http.attempts import Attempts, Routed, respond_error
 from gearshift.serving.http.http_exchange import HttpExchange, Work, read_body
 from gearshift.serving.http.routes import MOST_BODY_BYTES
 from gearshift.serving.http.server import HttpServer
@@ -64,29 +64,13 @@ def show_dashboard(
     run_in_own_loop(main(), loop_factory=loop_factory())
 
 
-class _Passing:
-    """Gives the page, and passes on what it asks for (`connections.Handler`)."""
+class _Passing(Routed):
+    """Gives the page, and passes on what it asks for."""
 
     def __init__(self, client: HttpClient, url: str, key: str | None) -> None:
         self._client, self._url, self._key = client, url, key
         self._names = OwnNames()
-        self._attempts = Attempts(lambda: True)
-
-    def begun(self, exchange: HttpExchange) -> None:
-        self._attempts.attempt(exchange, self._route)
-
-    def completed(self, exchange: HttpExchange) -> None:
-        if exchange.then is not None:
-            self._attempts.attempt(exchange, exchange.then)
-
-    def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
-        if exchange.measure is not None:
-            self._attempts.attempt(exchange, self._measure, part_bytes)
-
-    @staticmethod
-    def _measure(exchange: HttpExchange, part_bytes: int) -> None:
-        if exchange.measure is not None:
-            exchange.measure(part_bytes)
+        super().__init__(Attempts(lambda: True), self._route)
 
     def _route(self, exchange: HttpExchange) -> Work | None:
         self._names.require_known(exchange.headers)

@@ -33,8 +33,7 @@ from gearshift.runtime.engines.replicas.own_key import key_of, own_key
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.kind import BackendKind
-from gearshift.serving.operate.plan_to_serve import profile_folder, read_plan_to_serve, require_made_from
+from gearshift.serving.operate.kind import BackendKind, profile_folder, read_plan_to_serve, require_made_from
 from gearshift.support.decoding import UNREADABLE
 from gearshift.support.files import open_to_read
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -11,9 +12,11 @@ import msgspec
 from gearshift.clock import WallClock
 from gearshift.errors import ModelFailed, require
 from gearshift.gear import GearPlan
+from gearshift.models.config import require_name
 from gearshift.observability.journal import Journal
 from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing
+from gearshift.plans.plan_file import read_plan
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.room import Unsent
 from gearshift.runtime.watch.drift import LiveTrace
@@ -23,6 +26,7 @@ from gearshift.serving.door.signature import Signature
 from gearshift.serving.operate.control import Operated
 from gearshift.serving.operate.shadow import Shadow
 from gearshift.serving.operate.start_progress import Ready
+from gearshift.support.files import read_bytes
 
 BackendKind = Literal["local", "emulated", "ray"]
 Loading = tuple[str, Ready, float]
@@ -187,3 +191,29 @@ class ServedKind(ABC, Generic[TaskT, MetricsT]):
     @abstractmethod
     def placed(self, task: TaskT) -> str:
         """How many replicas there are, in words."""
+
+
+# For reading tasks ---------------------------------------------------------------------------------
+
+
+def read_plan_to_serve(path: Path) -> tuple[GearPlan, ServedPlan]:
+    plan = read_plan(path)
+    for name in plan.pipelines:
+        require_name(name, "a pipeline", where=str(path))
+    return plan, ServedPlan(path=str(path), sha256=sha256(read_bytes(path)).hexdigest())
+
+
+def profile_folder(plan: GearPlan, plan_path: Path, operator: str, given: Path | None) -> Path:
+    """The folder of an operator's profile: `given`, or one in it where the plan has several operators."""
+    if given is None:
+        return plan_path.parent / plan.profiles[operator].path
+    return given if len(plan.profiles) == 1 else given / operator
+
+
+def require_made_from(plan: GearPlan, plan_path: Path, operator: str, sha256: str, folder: Path) -> None:
+    require(
+        sha256 == plan.profiles[operator].sha256,
+        f"the plan was made from another profile than the one in {folder}",
+        where=str(plan_path),
+        remedy="make the plan anew with `gearshift plan`, or name its profile",
+    )

@@ -19,8 +19,7 @@ from gearshift.runtime.backends.local import assign_cores, available_cores, rout
 from gearshift.runtime.cores.local_cores import pooled_cores
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.serving.door.signature import Signature
-from gearshift.serving.operate.kind import BackendKind
-from gearshift.serving.operate.plan_to_serve import profile_folder, read_plan_to_serve, require_made_from
+from gearshift.serving.operate.kind import BackendKind, profile_folder, read_plan_to_serve, require_made_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
