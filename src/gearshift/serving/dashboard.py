@@ -53,7 +53,7 @@ def show_dashboard(
         signalled = asyncio.Event()
         async with HttpClient(url, tls=tls) as client:
             with signals_to(signalled.set), bound_sockets(host, port) as socks:
-                server = HttpServer(_Passing(client, url, key), ServerSettings(host=host, port=port))
+                server = HttpServer(_Passing(client, url, key).handler, ServerSettings(host=host, port=port))
                 await server.start(*socks)
                 try:
                     say(f"{url} is shown at {origin_of(socks[0])}/dashboard")
@@ -64,13 +64,13 @@ def show_dashboard(
     run_in_own_loop(main(), loop_factory=loop_factory())
 
 
-class _Passing(Routed):
+class _Passing:
     """Gives the page, and passes on what it asks for."""
 
     def __init__(self, client: HttpClient, url: str, key: str | None) -> None:
         self._client, self._url, self._key = client, url, key
         self._names = OwnNames()
-        super().__init__(Attempts(lambda: True), self._route)
+        self.handler = Routed(Attempts(lambda: True), self._route)
 
     def _route(self, exchange: HttpExchange) -> Work | None:
         self._names.require_known(exchange.headers)

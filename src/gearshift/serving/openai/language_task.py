@@ -30,10 +30,9 @@ from gearshift.runtime.backends.local import assign_cores, available_cores, core
 from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.engines.replicas.own_key import key_of, own_key
-from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.kind import BackendKind, profile_folder, read_plan_to_serve, require_made_from
+from gearshift.serving.operate.kind import BackendKind, Task, profile_folder, read_plan_to_serve, require_made_from
 from gearshift.support.decoding import UNREADABLE
 from gearshift.support.files import open_to_read
 
@@ -44,29 +43,25 @@ Command = Callable[[int, str], list[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LanguageTask:
+class LanguageTask(Task):
     """`project` is None where engines are emulated, `folder` the profile's.
 
-    `available` are the processors that this process might use at first, `router_cores` those that
-    engines leave to it.
+    `available` are the processors that this process might use at first.
     """
 
-    served: ServedPlan
-    plan: GearPlan
     tables: EngineTables
     profile: LanguageProfile
     folder: Path
     project: LanguageProject | None
     project_path: Path
     available: tuple[int, ...]
-    signatures: tuple[()] = ()
 
-    @property
-    def router_cores(self) -> frozenset[int] | None:
-        if self.project is None:
-            return None
-        started = started_on(self.plan, self.project)
-        return cores_beside_engines(self.plan.hardware, started, self.available) or frozenset(self.available)
+
+def cores_left(plan: GearPlan, project: LanguageProject | None, available: Sequence[int]) -> frozenset[int] | None:
+    """The processors that engines leave to this process."""
+    if project is None:
+        return None
+    return cores_beside_engines(plan.hardware, started_on(plan, project), available) or frozenset(available)
 
 
 def started_on(plan: GearPlan, project: LanguageProject) -> list[str]:
@@ -105,15 +100,17 @@ def read_language_task(
         project = read_language_project(path)
         lacking = sorted({replica.model for replica in plan.placement.replicas} - set(project.models))
         require(not lacking, f"the plan has models {lacking}, and the project has {list(project.models)}")
+    available = available_cores() if available is None else tuple(available)
     return LanguageTask(
         served=served,
         plan=plan,
+        router_cores=cores_left(plan, project, available),
         tables=engine_tables(plan, profile),
         profile=profile,
         folder=folder.resolve(),
         project=project,
         project_path=path,
-        available=available_cores() if available is None else tuple(available),
+        available=available,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,22 +34,18 @@ Loading = tuple[str, Ready, float]
 MetricsT = TypeVar("MetricsT")
 
 
-class Task(Protocol):
-    """A plan with everything needed to serve it; `router_cores` are the processors that it leaves to this process."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A plan with everything needed to serve it.
 
-    @property
-    def served(self) -> ServedPlan: ...
+    `served` names the plan's file; `signatures` are those of the pipelines that are asked in tensors, in the plan's
+    order. `router_cores` are the processors that it leaves to this process, if it keeps to some on this machine.
+    """
 
-    @property
-    def plan(self) -> GearPlan: ...
-
-    @property
-    def router_cores(self) -> frozenset[int] | None: ...
-
-    @property
-    def signatures(self) -> Sequence[Signature]:
-        """The tensors of each pipeline that is asked in tensors."""
-        ...
+    served: ServedPlan
+    plan: GearPlan
+    signatures: tuple[Signature, ...] = ()
+    router_cores: frozenset[int] | None = None
 
 
 TaskT = TypeVar("TaskT", bound=Task)

@@ -17,9 +17,8 @@ from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
 from gearshift.runtime.backends.local import assign_cores, available_cores, router_cores
 from gearshift.runtime.cores.local_cores import pooled_cores
-from gearshift.runtime.router.status import ServedPlan
 from gearshift.serving.door.signature import Signature
-from gearshift.serving.operate.kind import BackendKind, profile_folder, read_plan_to_serve, require_made_from
+from gearshift.serving.operate.kind import BackendKind, Task, profile_folder, read_plan_to_serve, require_made_from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,22 +31,17 @@ class ServedOperator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingTask:
-    """A plan and everything needed to serve it.
+class ServingTask(Task):
+    """A plan of `operators`, by name.
 
-    `served` names the plan's file; `operators` are by name; `signatures` are those of the plan's
-    pipelines, in their order. `device_cores` are the devices' processors, `pool` those that a
-    scaler distributes, `router_cores` those left to this process, if devices are on this machine.
+    `device_cores` are the devices' processors, if these are on this machine, `pool` those that a
+    scaler distributes.
     """
 
-    served: ServedPlan
-    plan: GearPlan
     tables: PlanTables
     backend: BackendKind
     operators: Mapping[str, ServedOperator]
-    signatures: tuple[Signature, ...]
     device_cores: dict[str, frozenset[int]] | None
-    router_cores: frozenset[int] | None
     pool: tuple[int, ...] = ()
 
     @property
