@@ -58,7 +58,7 @@ class World:
         return [one.operated for one in self.kind.made]
 
     async def infer(self, *numbers: int) -> Any:
-        return await self.kind.infer(self, *numbers)
+        return await self.kind.infer(self.swaps.deployment, *numbers)
 
     @property
     def told(self) -> str:
@@ -143,8 +143,8 @@ class LosingRows(OfKind, ServedRows):
         """Have the next plan find a replica that does not answer."""
         self.lose.append(0)
 
-    async def infer(self, world: World, *numbers: int) -> Any:
-        answer = await world.control.pipelines["sums"].infer({"sample": np.array(numbers)})
+    async def infer(self, deployment: RowsDeployment, *numbers: int) -> Any:
+        answer = await deployment.operated.pipelines["sums"].infer({"sample": np.array(numbers)})
         return answer.outputs["label"].tolist()  # type: ignore[index]
 
 
@@ -192,10 +192,10 @@ class EnginesHere(OfKind, ServedLanguage):
     def lose_one(self, world: World) -> None:
         world.swaps.deployment.all[1].is_lost = True  # type: ignore[attr-defined]
 
-    async def infer(self, world: World, *numbers: int) -> list[str]:
+    async def infer(self, deployment: LanguageDeployment, *numbers: int) -> list[str]:
         readings = [Reading() for _ in numbers]
         for number, reading in zip(numbers, readings, strict=True):
-            submit_to(world.service, number, reading)
+            submit_to(deployment.operated, number, reading)
         for reading in readings:
             await reading.over.wait()
         return [reading.text.partition(" ")[0].replace(":", "-") for reading in readings]
