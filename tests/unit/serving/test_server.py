@@ -1,6 +1,7 @@
 """A server of each kind of plan in this process, from its start to its end."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def served(kind: Any, folder: Path, use: Callable[["Running"], Awaitable[None]])
                     server._signalled()
             return code.result(), running
         finally:
+            gc.unfreeze()
             await kind.end()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -5,8 +5,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from io import BufferedReader
@@ -139,8 +139,7 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
         watched = partial(EngineReplica, id, probe_s=settings.probe_s, longest_probe_s=settings.shortest_hang_s)
         if task.project is None:
             command = _emulated_command(task, replica, held)
-            make = _maker(task, replica, command, Path.cwd(), own_key())
-            origin = _origin(replica, make)
+            make, origin = _maker(task, replica, command, Path.cwd(), own_key())
             yield watched(replica.model, make=make, key=own_key(), longest_start_s=60.0, origin=origin)
             continue
         engine = task.project.models[replica.model].engine
@@ -154,8 +153,8 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
         )
         if engine.command:
             command = partial(_command, engine, replica, _memory_share(task.plan, replica, held), held)
-            make = _maker(task, replica, command, task.project_path.parent, key or "")
-            yield common(make=make, origin=(*_origin(replica, make), engine.model, engine.api_key_env))
+            make, origin = _maker(task, replica, command, task.project_path.parent, key or "")
+            yield common(make=make, origin=(*origin, engine.model, engine.api_key_env))
         else:
             place = number - int(task.tables.replica_begin[task.tables.replica_model[number]])
             require(
@@ -166,33 +165,6 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
             )
             url = engine.urls[place]
             yield common(url=url, origin=(url, engine.model, key))
-
-
-def _origin(replica: Replica, make: "Maker") -> tuple[Hashable, ...]:
-    """All that decides how an engine is started, but for its port and key."""
-    return replica.model, tuple(make.command(0, "")), make.folder, make.cores, tuple(sorted(make.environment.items()))
-
-
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """Makes the process of a replica's engine."""
-
-    id: str
-    command: Command
-    folder: Path
-    environment: Mapping[str, str]
-    cores: frozenset[int]
-    key: str = field(repr=False)
-
-    def __call__(self) -> EngineProcess:
-        return EngineProcess(
-            self.id,
-            lambda port: self.command(port, self.key),
-            folder=self.folder,
-            environment=self.environment,
-            cores=self.cores,
-            key=self.key,
-        )
 
 
 def _command(
@@ -256,8 +228,13 @@ def _memory_share(plan: GearPlan, replica: Replica, held: EngineProfile) -> floa
     return MEMORY_SHARE / len(beside)
 
 
-def _maker(task: LanguageTask, replica: Replica, command: Command, folder: Path, key: str) -> Maker:
-    """Raises `InvalidInput` where the replica's devices are absent."""
+def _maker(
+    task: LanguageTask, replica: Replica, command: Command, folder: Path, key: str
+) -> tuple[Callable[[], EngineProcess], tuple[Hashable, ...]]:
+    """What makes the process of a replica's engine, and all that decides how it is started, but for its port and key.
+
+    Raises `InvalidInput` where the replica's devices are absent.
+    """
     hardware = task.plan.hardware
     kinds = {device.id: device.kind for device in hardware.devices}
     cores: frozenset[int] = frozenset()
@@ -270,7 +247,13 @@ def _maker(task: LanguageTask, replica: Replica, command: Command, folder: Path,
             assigned = assign_cores(hardware, task.available)
             cores = frozenset().union(*(assigned[id] for id in replica.device_ids))
     environment = engine_environment(cuda, len(cores))
-    return Maker(replica.id, command, folder, environment, cores, key)
+
+    def make() -> EngineProcess:
+        return EngineProcess(
+            *(replica.id, lambda port: command(port, key)), folder=folder, environment=environment, cores=cores, key=key
+        )
+
+    return make, (replica.model, tuple(command(0, "")), folder, cores, tuple(sorted(environment.items())))
 
 
 def served_path(task: LanguageTask) -> str:

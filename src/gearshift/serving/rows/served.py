@@ -122,12 +122,52 @@ class ServedRows(ServedKind[ServingTask, Metrics]):
         return task
 
     def doubts(self, task: ServingTask) -> Iterator[str]:
-        yield from changed_models(task)
-        yield from beyond_quota(task, quota_cores())
+        """Say which models may have been replaced since profiling, and if control groups allow fewer processors."""
+        for operator in task.operators.values():
+            if operator.project is not None:
+                yield from changes(operator.profile.loaded_from, operator.project)
+        if task.device_cores is not None:
+            planned = task.plan.hardware.pool_cores or task.plan.hardware.cores
+            if sentence := quota_warning(planned + 1, "the plan", quota=quota_cores()):
+                yield sentence
 
     def require_compatible(self, before: ServingTask, after: ServingTask, where: str) -> None:
-        require_same_task(after, before, where)
-        require_memory(after)
+        """Raise `InvalidInput` unless pipelines, tensors and projects are the same, `SwapFailed` without memory for it.
+
+        So someone who may put plans into the folder can choose among the projects' models, but run no
+        other code.
+        """
+        new, old = ({each.name: each for each in one.signatures} for one in (after, before))
+        require(
+            new.keys() == old.keys(),
+            "the plan serves another operator than the one in force"
+            if len(new) == len(old) == 1
+            else f"the plan serves the pipelines {sorted(new)}, the one in force {sorted(old)}",
+            where=where,
+        )
+        for name, signature in new.items():
+            for what in ("inputs", "outputs"):
+                named = "" if len(new) == 1 else f" of {name!r}"
+                require(
+                    getattr(signature, what) == getattr(old[name], what),
+                    f"the plan serves other {what}{named} than the one in force",
+                    where=where,
+                )
+        known = set(before.projects.values())
+        for project in after.projects.values():
+            require(
+                project in known,
+                f"the plan's models are those of another project ({project}) than the one in force "
+                f"({', '.join(map(str, sorted(known)))})",
+                where=where,
+                remedy="start a server with it",
+            )
+        needed, left = needed_bytes(after), free_bytes()
+        if left is not None and needed > left:
+            raise SwapFailed(
+                f"its models take {needed / MIB:.0f} MiB beside those that serve, and {left / MIB:.0f} MiB are left; "
+                "free memory, or start a server for the plan elsewhere"
+            )
 
     def metrics(self, task: ServingTask) -> Metrics:
         return Metrics([each.name for each in task.signatures])
@@ -172,54 +212,6 @@ def require_replannable(task: ServingTask, settings: ServerSettings) -> None:
     )
 
 
-def changed_models(task: ServingTask) -> Iterator[str]:
-    """Say which models may have been replaced since they were profiled."""
-    for operator in task.operators.values():
-        if operator.project is not None:
-            yield from changes(operator.profile.loaded_from, operator.project)
-
-
-def beyond_quota(task: ServingTask, quota: float) -> Iterator[str]:
-    """Say if the plan's devices use more processors than control groups allow."""
-    if task.device_cores is not None:
-        planned = task.plan.hardware.pool_cores or task.plan.hardware.cores
-        if sentence := quota_warning(planned + 1, "the plan", quota=quota):
-            yield sentence
-
-
-def require_same_task(task: ServingTask, served: ServingTask, where: str) -> None:
-    """Raise `InvalidInput` unless pipelines, tensors and projects are the same.
-
-    So someone who may put plans into the folder can choose among the projects' models, but run no
-    other code.
-    """
-    new, old = ({each.name: each for each in one.signatures} for one in (task, served))
-    require(
-        new.keys() == old.keys(),
-        "the plan serves another operator than the one in force"
-        if len(new) == len(old) == 1
-        else f"the plan serves the pipelines {sorted(new)}, the one in force {sorted(old)}",
-        where=where,
-    )
-    for name, signature in new.items():
-        for what in ("inputs", "outputs"):
-            named = "" if len(new) == 1 else f" of {name!r}"
-            require(
-                getattr(signature, what) == getattr(old[name], what),
-                f"the plan serves other {what}{named} than the one in force",
-                where=where,
-            )
-    known = set(served.projects.values())
-    for project in task.projects.values():
-        require(
-            project in known,
-            f"the plan's models are those of another project ({project}) than the one in force "
-            f"({', '.join(map(str, sorted(known)))})",
-            where=where,
-            remedy="start a server with it",
-        )
-
-
 def needed_bytes(task: ServingTask) -> int:
     """Return the profiled memory of the plan's local CPU models; 0 for other backends.
 
@@ -235,13 +227,3 @@ def needed_bytes(task: ServingTask) -> int:
             curves = [c for c in profile.curves if (c.model, c.device_kind) == (replica.model, kind)]
             needed += max((curve.memory_bytes for curve in curves), default=0)
     return needed
-
-
-def require_memory(task: ServingTask) -> None:
-    """Raise `SwapFailed` if the models of `task` need more memory than is free; loads nothing."""
-    needed, left = needed_bytes(task), free_bytes()
-    if left is not None and needed > left:
-        raise SwapFailed(
-            f"its models take {needed / MIB:.0f} MiB beside those that serve, and {left / MIB:.0f} MiB are left; "
-            "free memory, or start a server for the plan elsewhere"
-        )

@@ -14,14 +14,8 @@ from gearshift.profiles.profile import Profile
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.backends.workers_backend import OperatorSource
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.rows.served import (
-    beyond_quota,
-    changed_models,
-    expected_start_s,
-    needed_bytes,
-    require_replannable,
-    require_same_task,
-)
+from gearshift.serving.rows import served
+from gearshift.serving.rows.served import ROWS, expected_start_s, needed_bytes, require_replannable
 from gearshift.serving.rows.task import read_task
 from tests.little_task import INPUTS, little_plan, little_profile, under_other_names, write_little_task
 
@@ -33,16 +27,18 @@ def test_a_model_that_was_replaced_since_profiling_is_told(tmp_path):
     before = LoadedFrom(model="small", settings=settings, files={"task.py": fingerprint(tmp_path / "task.py")})
     measured = replace(operator, profile=replace(operator.profile, loaded_from=(before,)))
     task = replace(task, operators={"sums": measured})
-    assert not list(changed_models(task))
+    assert not list(ROWS.doubts(task))
     (tmp_path / "task.py").write_text("")
-    (told,) = changed_models(task)
+    (told,) = ROWS.doubts(task)
     assert told.startswith("model 'small' may have been replaced since profiling: task.py changed")
 
 
-def test_a_quota_below_the_plans_cores_is_told(tmp_path):
+def test_a_quota_below_the_plans_cores_is_told(tmp_path, monkeypatch):
     task = replace(read_task(write_little_task(tmp_path), "local"), device_cores={})
-    assert not list(beyond_quota(task, 2.0))
-    (told,) = beyond_quota(task, 1.5)
+    monkeypatch.setattr(served, "quota_cores", lambda: 2.0)
+    assert not list(ROWS.doubts(task))
+    monkeypatch.setattr(served, "quota_cores", lambda: 1.5)
+    (told,) = ROWS.doubts(task)
     assert told.startswith("the plan takes 2 processors with the router's, and a control group holds this process to")
 
 
@@ -60,9 +56,9 @@ def test_a_plan_runs_no_other_code_than_that_of_the_project_that_is_served(tmp_p
     task = read_task(write_little_task(tmp_path), "local")
     operator = task.operators["sums"]
     evil = replace(task, operators={"sums": replace(operator, project=tmp_path / "evil" / "gearshift.toml")})
-    require_same_task(task, task, "next.json")
+    ROWS.require_compatible(task, task, "next.json")
     with pytest.raises(InvalidInput, match=r"next.json: the plan's models are those of another project"):
-        require_same_task(evil, task, "next.json")
+        ROWS.require_compatible(task, evil, "next.json")
 
 
 def test_emulated_devices_take_no_memory(tmp_path):
