@@ -88,12 +88,16 @@ def serve_plan(path: Path, **options: Any) -> int:
 
 
 def kind_served(path: Path) -> "ServedKind[Any, Any]":
-    """What serves the kind of plan that lies there."""
-    from gearshift.serving.openai.served import LANGUAGE_MODELS
-    from gearshift.serving.rows.served import ROWS
+    """What serves the kind of plan that lies there; the other's modules are not loaded."""
     from gearshift.verbs.language.inputs import plans_language
 
-    return LANGUAGE_MODELS if plans_language(path) else ROWS
+    if plans_language(path):
+        from gearshift.serving.openai.served import LANGUAGE_MODELS
+
+        return LANGUAGE_MODELS
+    from gearshift.serving.rows.served import ROWS
+
+    return ROWS
 
 
 def is_without_plan(source: PathLike) -> bool:
