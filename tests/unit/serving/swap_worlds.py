@@ -204,6 +204,20 @@ class EnginesHere(OfKind, ServedLanguage):
 KINDS: dict[str, Callable[[], Any]] = {"rows": LosingRows, "tokens": EnginesHere}
 
 
+def shared_by(kind: Any, task: Any, settings: ServerSettings, journal: Journal, **more: Any) -> Shared[Any]:
+    """What a server's deployments share."""
+    return Shared(
+        settings=settings,
+        metrics=kind.metrics(task),
+        times=SendingTimes(),
+        journal=RecentEvents(journal),
+        tracing=None,
+        clock=WallClock(),
+        unsent=Unsent(),
+        **more,
+    )
+
+
 def in_world(kind: Any, folder: Path, use: Callable[[World], Awaitable[None]], *, started: bool = True) -> list[Any]:
     """What the journal says after `use`; `other.json` may take the place of `plan.json`."""
     journal = JournalFile(folder / "journal.jsonl")
@@ -211,16 +225,7 @@ def in_world(kind: Any, folder: Path, use: Callable[[World], Awaitable[None]], *
     async def main() -> None:
         await kind.write(folder)
         task = kind.read(folder / "plan.json")
-        metrics = kind.metrics(task)
-        shared = Shared(
-            settings=ServerSettings(plans=str(folder)),
-            metrics=metrics,
-            times=SendingTimes(),
-            journal=RecentEvents(journal),
-            tracing=None,
-            clock=WallClock(),
-            unsent=Unsent(),
-        )
+        shared = shared_by(kind, task, ServerSettings(plans=str(folder)), journal)
         first = kind.deploy(task, shared, journal)
         control = Control(first.operated, task.served)
         swaps = Swaps(kind, control, first, shared, read=kind.read, keep_to=lambda _: None)
@@ -229,7 +234,7 @@ def in_world(kind: Any, folder: Path, use: Callable[[World], Awaitable[None]], *
             first.serve()
         try:
             async with asyncio.timeout(LONGEST_S):
-                await use(World(control, swaps, metrics, kind))
+                await use(World(control, swaps, shared.metrics, kind))
         finally:
             await swaps.stop()
             await kind.end()

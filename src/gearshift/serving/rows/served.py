@@ -175,14 +175,15 @@ class ServedRows(ServedKind[ServingTask, Metrics]):
     def deploy(
         self, task: ServingTask, shared: Shared[Metrics], journal: Journal, before: RowsDeployment | None = None
     ) -> RowsDeployment:
-        """The metrics are those of the first deployment, and learned caches go on adapting."""
-        settings, metrics, is_first = shared.settings, shared.metrics, before is None
-        caches = make_cache_adaptation(task, settings, metrics.caches, journal) if before is None else before.caches
-        service = make_service(
-            *(task, settings, metrics if is_first else None, journal, shared.clock), shared.drifted, caches
-        )
+        """A later deployment gets metrics, what is called at drift, and learned caches when it takes over."""
+        settings, caches = shared.settings, None
+        if before is None:
+            caches = make_cache_adaptation(task, settings, shared.metrics.caches, journal)
+            service = make_service(task, settings, shared.metrics, journal, shared.clock, shared.drifted, caches)
+        else:
+            service = make_service(task, settings, None, journal, shared.clock, caches=before.caches)
         service.held.elsewhere = shared.unsent
-        return RowsDeployment(task, service, caches if is_first else None)
+        return RowsDeployment(task, service, caches)
 
     def shown(self, task: ServingTask) -> Sequence[Shown]:
         return [shown_tensors(each) for each in task.signatures]

@@ -1,5 +1,6 @@
 """What a server asks of plans of operators."""
 
+import asyncio
 from dataclasses import replace
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from gearshift.errors import InvalidInput
 from gearshift.models.config import read_project
 from gearshift.models.loaded_from import LoadedFrom, fingerprint, settings_of
+from gearshift.observability.journal import Journal
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.profile import Profile
@@ -18,6 +20,7 @@ from gearshift.serving.rows import served
 from gearshift.serving.rows.served import ROWS, expected_start_s, needed_bytes, require_replannable
 from gearshift.serving.rows.task import read_task
 from tests.little_task import INPUTS, little_plan, little_profile, under_other_names, write_little_task
+from tests.unit.serving.swap_worlds import shared_by
 
 
 def test_a_model_that_was_replaced_since_profiling_is_told(tmp_path):
@@ -82,3 +85,23 @@ def test_a_start_takes_as_long_as_loading_did_and_warm_up_may(tmp_path, load_s, 
     sources = [OperatorSource(project=tmp_path / "gearshift.toml", inputs=INPUTS)]
     backend = LocalBackend(tables, plan, operators=sources, run_ns=run_ns, longest_start_s=longest_start_s)
     assert expected_start_s(backend, [profiled(load_s)]) == expected_s
+
+
+def test_only_the_plan_in_force_says_that_its_load_drifts(tmp_path):
+    task, told = read_task(write_little_task(tmp_path), "emulated"), []
+    shared = shared_by(ROWS, task, ServerSettings(), Journal(), drifted=lambda: told.append(True))
+
+    async def main():
+        first = ROWS.deploy(task, shared, Journal())
+        second = ROWS.deploy(task, shared, Journal(), first)
+        for deployment in (first, second):
+            await deployment.start()
+        second.operated.pipeline.adapting._drifts()
+        assert not told
+        second.take_over_from(first)
+        for deployment in (first, second):
+            deployment.operated.pipeline.adapting._drifts()
+            await deployment.stop()
+        assert told == [True]
+
+    asyncio.run(main())
