@@ -189,9 +189,9 @@ def kept_files(profile_folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
 
 
-def forget(profile_folder: Path) -> None:
+def forget(profile_folder: Path, kept: Callable[[Path], list[Path]] = kept_files) -> None:
     """Delete only the files kept for a profile that is now written."""
-    for path in kept_files(profile_folder):
+    for path in kept(profile_folder):
         path.unlink(missing_ok=True)
     with suppress(OSError):  # missing, or it holds other files
         partial_folder(profile_folder).rmdir()

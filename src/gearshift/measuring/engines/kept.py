@@ -189,14 +189,6 @@ def kept_files(profile_folder: Path) -> list[Path]:
     return sorted(folder.glob("language-*.jsonl")) if folder.is_dir() else []
 
 
-def forget(profile_folder: Path) -> None:
-    """Delete only what was kept for a profile that is now written."""
-    for path in kept_files(profile_folder):
-        path.unlink(missing_ok=True)
-    with suppress(OSError):  # missing, or it holds other files
-        partial_folder(profile_folder).rmdir()
-
-
 def _key(project: LanguageProject, model: str, settings: EngineSettings) -> str:
     """A hash of what answers and times of `model` depend on, except the prompts."""
     known = {name: value for name, value in msgspec.to_builtins(settings).items() if name not in OF_REACHING}
