@@ -32,7 +32,7 @@ from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.engines.replicas.own_key import key_of, own_key
 from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.kind import BackendKind, Task, profile_folder, read_plan_to_serve, require_made_from
+from gearshift.serving.operate.kind import BackendKind, Task, profile_to_serve, read_plan_to_serve
 from gearshift.support.decoding import UNREADABLE
 from gearshift.support.files import open_to_read
 
@@ -85,9 +85,7 @@ def read_language_task(
     require(backend != "ray", "language models run in engines", remedy="leave out --backend ray")
     plan, served = read_plan_to_serve(plan_path)
     (operator,) = plan.profiles
-    folder = profile_folder(plan, plan_path, operator, profile_path)
-    profile = read_language_profile(folder)
-    require_made_from(plan, plan_path, operator, profile.sha256, folder)
+    profile, folder = profile_to_serve(plan, plan_path, operator, profile_path, read_language_profile)
     project, path = None, Path()
     if backend != "emulated":
         require(

@@ -17,6 +17,8 @@ from gearshift.observability.journal import Journal
 from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing
 from gearshift.plans.plan_file import read_plan
+from gearshift.profiles.pipelines.of_plan import profile_of_plan
+from gearshift.profiles.store import read_profile
 from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.service.room import Unsent
 from gearshift.runtime.watch.drift import LiveTrace
@@ -199,17 +201,11 @@ def read_plan_to_serve(path: Path) -> tuple[GearPlan, ServedPlan]:
     return plan, ServedPlan(path=str(path), sha256=sha256(read_bytes(path)).hexdigest())
 
 
-def profile_folder(plan: GearPlan, plan_path: Path, operator: str, given: Path | None) -> Path:
-    """The folder of an operator's profile: `given`, or one in it where the plan has several operators."""
-    if given is None:
-        return plan_path.parent / plan.profiles[operator].path
-    return given if len(plan.profiles) == 1 else given / operator
-
-
-def require_made_from(plan: GearPlan, plan_path: Path, operator: str, sha256: str, folder: Path) -> None:
-    require(
-        sha256 == plan.profiles[operator].sha256,
-        f"the plan was made from another profile than the one in {folder}",
-        where=str(plan_path),
-        remedy="make the plan anew with `gearshift plan`, or name its profile",
-    )
+def profile_to_serve(
+    plan: GearPlan, plan_path: Path, operator: str, given: Path | None, read: Callable[..., Any] = read_profile
+) -> tuple[Any, Path]:
+    """An operator's profile and its folder: `given`, or one in it where the plan has several operators."""
+    if given is not None and len(plan.profiles) > 1:
+        given = given / operator
+    profile, place = profile_of_plan(plan, operator, plan_path.parent, given, read=read, where=str(plan_path))
+    return profile, Path(str(place))

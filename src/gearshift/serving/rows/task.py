@@ -13,12 +13,11 @@ from gearshift.plans.request_inputs import request_inputs
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.several import as_one
-from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
 from gearshift.runtime.backends.local import assign_cores, available_cores, router_cores
 from gearshift.runtime.cores.local_cores import pooled_cores
 from gearshift.serving.door.signature import Signature
-from gearshift.serving.operate.kind import BackendKind, Task, profile_folder, read_plan_to_serve, require_made_from
+from gearshift.serving.operate.kind import BackendKind, Task, profile_to_serve, read_plan_to_serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +86,7 @@ def read_task(
     emulated = backend == "emulated"
     operators = {}
     for name in plan.profiles:
-        folder = profile_folder(plan, plan_path, name, profile_path)
-        profile = read_profile(folder, remedy=NAME_IT)
-        require_made_from(plan, plan_path, name, profile.sha256, folder)
+        profile, folder = profile_to_serve(plan, plan_path, name, profile_path)
         project = None if emulated else _project(folder, profile, project_path)
         operators[name] = ServedOperator(profile=profile, folder=folder, project=project)
     pooled = scaled or plan.hardware.pool_cores is not None
