@@ -124,13 +124,7 @@ class EmulatedService:
         self.all[replica].suspect(fault)
 
     def submit(self, record: int, reader: Reading, **fields: Any) -> AnswerStream:
-        own = "whole", "deadline_s", "choices", "id", "most_tokens"
-        asked = {name: fields.pop(name) for name in own if name in fields}
-        content = {"messages": [{"role": "user", "content": f"record {record}"}], **fields}
-        raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in content.items()}
-        asked.setdefault("id", str(record))
-        held = held_bytes_of(sum(len(value) for value in raw.values()), len(raw))
-        return self.service.submit(Asked(path=CHAT, fields=raw, prompt_bytes=40, held_bytes=held, **asked), reader)
+        return submit_to(self.service, record, reader, **fields)
 
     async def ask(self, record: int, **fields: Any) -> Reading:
         reader = Reading()
@@ -140,3 +134,13 @@ class EmulatedService:
         await asyncio.sleep(0)
         assert reader.ends == 1
         return reader
+
+
+def submit_to(service: LanguageService, record: int, reader: Reading, **fields: Any) -> AnswerStream:
+    own = "whole", "deadline_s", "choices", "id", "most_tokens"
+    asked = {name: fields.pop(name) for name in own if name in fields}
+    content = {"messages": [{"role": "user", "content": f"record {record}"}], **fields}
+    raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in content.items()}
+    asked.setdefault("id", str(record))
+    held = held_bytes_of(sum(len(value) for value in raw.values()), len(raw))
+    return service.submit(Asked(path=CHAT, fields=raw, prompt_bytes=40, held_bytes=held, **asked), reader)

@@ -15,7 +15,8 @@ from gearshift.reporting.comparison import comparison_sections
 from gearshift.reporting.drawing.page import html_page
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.openai.handlers import routes_of
-from gearshift.serving.pages.front_page import TextPipeline, docs_page, front_page
+from gearshift.serving.openai.served import shown_at
+from gearshift.serving.pages.front_page import docs_page, front_page
 from gearshift.traces.generate import steady
 from tests.browser import NEEDS_CHROMIUM, browser, sync_api
 from tests.unit.cli.little import planned_in, run
@@ -97,7 +98,7 @@ def of_a_language_plan_without_a_run(folder: Path) -> str:
 
 
 def of_a_language_server(folder: Path) -> str:
-    return front_page([], has_keys=True, texts=[TextPipeline("chat")]).decode()
+    return front_page([shown_at("/v1/chat/completions", "chat")], has_keys=True).decode()
 
 
 def of_its_api(folder: Path) -> str:

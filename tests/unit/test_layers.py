@@ -53,6 +53,7 @@ HEAVY = (
 PLAIN = (
     *("gearshift", "gearshift.client.client", "gearshift.models.loading", "gearshift.runtime.router.router"),
     *("gearshift.runtime.workers.worker", "gearshift.serving.http.application", "gearshift.serving.serve"),
+    *("gearshift.serving.openai.served", "gearshift.serving.rows.served"),
     *("gearshift.cli.online.serve", "gearshift.cli.offline.plan", "gearshift.cli.main"),
 )
 """Modules that load none of these."""

@@ -48,6 +48,9 @@ class LanguageServing(Protocol):
 class LanguageMetrics(Families):
     """Times are in seconds from arrival; tokens are those that engines gave."""
 
+    deadlines = None
+    """Sending times that are not trusted are not counted."""
+
     def __init__(self, operator: str, models: Sequence[str], replicas: Sequence[str]) -> None:
         super().__init__()
         ProcessCollector(registry=self.registry)

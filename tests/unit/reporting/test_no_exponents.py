@@ -29,7 +29,7 @@ from gearshift.reporting.headline import headline
 from gearshift.reporting.language.words import cascade_text
 from gearshift.reporting.notebooks import chart, plan_html, result_html
 from gearshift.result import LatencySummary
-from gearshift.serving.operate.replan import _said
+from gearshift.serving.rows.replan import _said
 from gearshift.support.numbers import between_times, plain
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request

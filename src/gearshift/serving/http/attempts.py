@@ -65,5 +65,29 @@ class Attempts:
         return 500, exchange.fault(error), extra
 
 
+class Routed:
+    """A `connections.Handler`: `route` answers a request whose head has arrived, or says what is then to be done."""
+
+    def __init__(self, attempts: Attempts, route: Callable[[HttpExchange], Work | None]) -> None:
+        self._attempt, self._answer = attempts.attempt, route
+
+    def begun(self, exchange: HttpExchange) -> None:
+        """Errors in the head are answered now; the body may still be missing."""
+        self._attempt(exchange, self._answer)
+
+    def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
+        if exchange.measure is not None:
+            self._attempt(exchange, _measure, part_bytes)
+
+    def completed(self, exchange: HttpExchange) -> None:
+        if exchange.then is not None:
+            self._attempt(exchange, exchange.then)
+
+
+def _measure(exchange: HttpExchange, part_bytes: int) -> None:
+    if exchange.measure is not None:
+        exchange.measure(part_bytes)
+
+
 def respond_error(exchange: HttpExchange, status: int, text: str, extra: Headers = ()) -> None:
     exchange.respond(status, error_body(exchange.path, status, text), extra=extra)

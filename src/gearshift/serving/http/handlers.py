@@ -18,7 +18,7 @@ from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.serving.http.inference import ModelHandlers, ReadMetrics
 from gearshift.serving.operate.control import Control, decode
 from gearshift.serving.operate.promise import Promise
-from gearshift.serving.operate.swap import SwapBody, Swapping
+from gearshift.serving.operate.swap import SwapBody, Swaps
 from gearshift.serving.pages.dashboard import dashboard_page
 from gearshift.serving.pages.front_page import HEADERS, HTML
 from gearshift.serving.pages.live import EVENT_STREAM, Live
@@ -43,7 +43,7 @@ class Handlers:
         limits: v2.Limits = v2_json.DEFAULT_LIMITS,
         metrics: ReadMetrics | None = None,
         tracing: Tracing | None = None,
-        swaps: Swapping | None = None,
+        swaps: Swaps | None = None,
         times: SendingTimes | None = None,
         events: RecentEvents | None = None,
         promise: Callable[[], Promise] | None = None,

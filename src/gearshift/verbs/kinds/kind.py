@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Notice, Progress
 from gearshift.workload import Trace
+
+if TYPE_CHECKING:
+    from gearshift.serving.operate.kind import ServedKind
 
 Traces = Mapping[str, Trace]
 """By pipeline, on one clock."""
@@ -176,6 +179,11 @@ class Kind:
     def validate(self, plan: PathLike, traces: Mapping[str, Any], **how: Any) -> Any:
         """Serve, replay and simulate a plan: by pipeline what has its errors, `broken(...)` and `as_json()`."""
         return self._absent("validate")
+
+    def served(self) -> "ServedKind[Any, Any]":
+        """How a server serves plans of the kind; only then are its modules loaded."""
+        served: ServedKind[Any, Any] = self._absent("serve")
+        return served
 
     def _absent(self, verb: str) -> Any:
         require(False, f"{self.name} have no `{verb}`", remedy="see docs/design/kinds.md for what each kind has")

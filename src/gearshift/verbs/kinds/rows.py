@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gearshift.planner.explain import Explanation
     from gearshift.planner.explain_together import TogetherExplanation
     from gearshift.policies.cores.demand import Scaling
+    from gearshift.serving.rows.served import ServedRows
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
     from gearshift.verbs.rows.validate import Validation
@@ -328,6 +329,11 @@ class Rows(Kind):
         from gearshift.verbs.rows.validate import validate
 
         return validate(plan, traces, **how)
+
+    def served(self) -> "ServedRows":
+        from gearshift.serving.rows.served import ROWS
+
+        return ROWS
 
 
 def _diff(a: GearPlan, b: GearPlan) -> PlanDiff:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gearshift.planner.language.compared.explain import LanguageExplanation
     from gearshift.plans.plan_diff import PlanDiff
     from gearshift.profiles.engines.language_profile import LanguageProfile
+    from gearshift.serving.openai.served import ServedLanguage
     from gearshift.simulator.engines.language_simulation import LanguageSimulation
     from gearshift.verbs.tokens.validate import LanguageValidation
 
@@ -251,3 +252,8 @@ class Tokens(Kind):
         from gearshift.verbs.tokens.validate import validate
 
         return validate(plan, traces, **how)
+
+    def served(self) -> "ServedLanguage":
+        from gearshift.serving.openai.served import LANGUAGE_MODELS
+
+        return LANGUAGE_MODELS

@@ -29,7 +29,7 @@ from gearshift.runtime.cores.vertical import (
     VerticalScaling,
 )
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.task import ServingTask
+from gearshift.serving.rows.task import ServingTask
 
 Times = tuple[NDArray[np.int64], list[int]]
 """A replica's times, see `scaled_times_ns`."""

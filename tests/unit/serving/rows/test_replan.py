@@ -23,11 +23,11 @@ from gearshift.result import LatencySummary, ServingResult
 from gearshift.runtime.router.status import ReplanStatus
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.assembly import make_service
 from gearshift.serving.operate.control import Control
-from gearshift.serving.operate.replan import Replans, is_better, plan_options
 from gearshift.serving.operate.swap import SwapBody
-from gearshift.serving.operate.task import ServingTask, read_task
+from gearshift.serving.rows.assembly import make_service
+from gearshift.serving.rows.replan import Replans, is_better, plan_options
+from gearshift.serving.rows.task import ServingTask, read_task
 from gearshift.workload import PlannedLoad
 from tests.little_task import little_plan, little_profile, two_gear_plan
 

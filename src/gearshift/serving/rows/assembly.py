@@ -29,9 +29,9 @@ from gearshift.runtime.watch.drift import window_of
 from gearshift.runtime.workers.ray_cluster import RayCluster
 from gearshift.serving.door.bounds import most_waiting_bytes
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.make_passing import known_joint_records, make_passing
-from gearshift.serving.operate.scaling import make_scaling, thread_counts
-from gearshift.serving.operate.task import ServingTask
+from gearshift.serving.rows.make_passing import known_joint_records, make_passing
+from gearshift.serving.rows.scaling import make_scaling, thread_counts
+from gearshift.serving.rows.task import ServingTask
 
 log = logging.getLogger(__name__)
 

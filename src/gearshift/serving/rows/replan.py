@@ -22,7 +22,7 @@ from gearshift.runtime.router.status import ReplanStatus
 from gearshift.serving.operate import with_parent
 from gearshift.serving.operate.control import Control
 from gearshift.serving.operate.swap import SwapBody, SwapResult
-from gearshift.serving.operate.task import ServingTask
+from gearshift.serving.rows.task import ServingTask
 from gearshift.support.files import write_atomically
 from gearshift.support.numbers import milliseconds, percent
 

@@ -1,30 +1,23 @@
 """A serving task: a plan with its tables, profiles and projects, read from their files."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from typing import Literal
 
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.model import TensorSpec
-from gearshift.models.config import project_file, require_name
-from gearshift.plans.plan_file import read_plan
+from gearshift.models.config import project_file
 from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.plans.request_inputs import request_inputs
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.several import as_one
-from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.runtime.backends.emulated import EMULATED_INPUTS, emulated_outputs
 from gearshift.runtime.backends.local import assign_cores, available_cores, router_cores
 from gearshift.runtime.cores.local_cores import pooled_cores
-from gearshift.runtime.router.status import ServedPlan
 from gearshift.serving.door.signature import Signature
-from gearshift.support.files import read_bytes
-
-BackendKind = Literal["local", "emulated", "ray"]
+from gearshift.serving.operate.kind import BackendKind, Task, profile_to_serve, read_plan_to_serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,22 +30,17 @@ class ServedOperator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingTask:
-    """A plan and everything needed to serve it.
+class ServingTask(Task):
+    """A plan of `operators`, by name.
 
-    `served` names the plan's file; `operators` are by name; `signatures` are those of the plan's
-    pipelines, in their order. `device_cores` are the devices' processors, `pool` those that a
-    scaler distributes, `router_cores` those left to this process, if devices are on this machine.
+    `device_cores` are the devices' processors, if these are on this machine, `pool` those that a
+    scaler distributes.
     """
 
-    served: ServedPlan
-    plan: GearPlan
     tables: PlanTables
     backend: BackendKind
     operators: Mapping[str, ServedOperator]
-    signatures: tuple[Signature, ...]
     device_cores: dict[str, frozenset[int]] | None
-    router_cores: frozenset[int] | None
     pool: tuple[int, ...] = ()
 
     @property
@@ -76,9 +64,6 @@ class ServingTask:
         return run_ns
 
 
-Read = Callable[[Path], ServingTask]
-
-
 def read_task(
     plan_path: Path,
     backend: BackendKind,
@@ -96,22 +81,12 @@ def read_task(
     (`scaled`) or with the gears, each core of the profile is `core_share` of a processor.  Raises
     `InvalidInput` if a file is missing or does not fit.
     """
-    plan = read_plan(plan_path)
-    served = ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest())
-    for name in plan.pipelines:
-        require_name(name, "a pipeline", where=str(plan_path))
+    plan, served = read_plan_to_serve(plan_path)
     tables = plan_tables(plan)
     emulated = backend == "emulated"
     operators = {}
-    for name, source in plan.profiles.items():
-        folder = profile_folder(plan, plan_path, name, profile_path)
-        profile = read_profile(folder, remedy=NAME_IT)
-        require(
-            profile.sha256 == source.sha256,
-            f"the plan was made from another profile than the one in {folder}",
-            where=str(plan_path),
-            remedy="make the plan anew with `gearshift plan`, or name its profile",
-        )
+    for name in plan.profiles:
+        profile, folder = profile_to_serve(plan, plan_path, name, profile_path)
         project = None if emulated else _project(folder, profile, project_path)
         operators[name] = ServedOperator(profile=profile, folder=folder, project=project)
     pooled = scaled or plan.hardware.pool_cores is not None
@@ -135,13 +110,6 @@ def read_task(
         router_cores=router,
         pool=pool,
     )
-
-
-def profile_folder(plan: GearPlan, plan_path: Path, operator: str, given: Path | None) -> Path:
-    """The folder of an operator's profile: `given`, or one in it where the plan has several operators."""
-    if given is None:
-        return plan_path.parent / plan.profiles[operator].path
-    return given if len(plan.profiles) == 1 else given / operator
 
 
 def signature_of(

@@ -31,9 +31,9 @@ from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.wire.messages import Load, Loaded
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.assembly import make_backend, make_service
-from gearshift.serving.operate.scaling import make_scaling
-from gearshift.serving.operate.task import read_task
+from gearshift.serving.rows.assembly import make_backend, make_service
+from gearshift.serving.rows.scaling import make_scaling
+from gearshift.serving.rows.task import read_task
 from tests.scaled_task import (
     scaled_plan,
     scaled_profile,

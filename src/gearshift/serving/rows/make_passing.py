@@ -8,7 +8,7 @@ from gearshift.profiles.tuples import JointRecords
 from gearshift.runtime.router.flows import Passing
 from gearshift.runtime.service.passing import OutputPassing
 from gearshift.runtime.service.recorded_passing import RecordedPassing
-from gearshift.serving.operate.task import ServingTask
+from gearshift.serving.rows.task import ServingTask
 
 
 def make_passing(task: ServingTask) -> Passing | None:
