@@ -31,7 +31,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "planner",
-    [pytest.param(name, marks=[pytest.mark.long] * (name != "optimal")) for name in planners.MODULES],
+    [pytest.param(name, marks=[pytest.mark.long] * (name != "optimal")) for name in planners.for_()],
 )
 @pytest.mark.parametrize("frontier", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_ctrl_c_writes_the_best_plan_so_far(world: Path, tmp_path: Path, planner: str, frontier: bool) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -13,39 +13,32 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 
 import msgspec
 
-from gearshift.planner.compare import INTERRUPTED, Asked, R, Run, died, ended
-from gearshift.planner.space.request import Progress, silent
+from gearshift.planner.compare import INTERRUPTED, Run, died, ended, run_planner
+from gearshift.planner.space.request import Progress, Request, silent
 from gearshift.simulator.warm_up import warm_up
 from gearshift.support.numbers import plain
 
 _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
-def run_side_by_side(
-    run: Callable[[str, R], Run],
-    jobs: Sequence[tuple[str, R]],
-    *,
-    processes: int,
-    progress: Progress = silent,
-    graphs: bool = False,
-) -> list[Run]:
-    """Run each job in a process, at most `processes` at once; results in the order of `jobs`.
+def run_side_by_side(jobs: Sequence[tuple[str, Request]], *, processes: int, progress: Progress = silent) -> list[Run]:
+    """Run each planner on its request in a process, at most `processes` at once; results in the order of `jobs`.
 
-    `run` is a function of a module, which the process imports; `graphs` says whether it simulates
-    pipelines of several nodes. A process that dies gives a run with an error. At Ctrl-C finished runs
+    A process that dies gives a run with an error. At Ctrl-C finished runs
     are kept, and the others have an error of kind `interrupted`; without a finished one it is raised.
     However this ends, no process is left.
     """
     context = multiprocessing.get_context("spawn")
     waiting, running, done = deque(enumerate(jobs)), dict[Connection, tuple[int, SpawnProcess]](), dict[int, Run]()
     progress("compiling", 0.0)
+    graphs = any(request.planned_by == ("rows", "graph") for _, request in jobs)
     warm_up(("task", "then") if graphs else ("task",))  # once here, or every process would compile
     try:
         while waiting or running:
             while waiting and len(running) < processes:
                 with interrupts_held():
                     number, job = waiting.popleft()
-                    receiver, process = _start(context, run, job)
+                    receiver, process = _start(context, job)
                     running[receiver] = number, process
             for ready in wait(list(running)):
                 assert isinstance(ready, Connection)
@@ -89,15 +82,15 @@ def interrupts_held() -> Iterator[None]:
         signal.raise_signal(held[0])
 
 
-def _start(context: SpawnContext, run: Callable[[str, R], Run], job: tuple[str, R]) -> tuple[Connection, SpawnProcess]:
+def _start(context: SpawnContext, job: tuple[str, Request]) -> tuple[Connection, SpawnProcess]:
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(sender, run, *job))
+    process = context.Process(target=_work, args=(sender, *job))
     process.start()
     sender.close()
     return receiver, process
 
 
-def _answer(receiver: Connection, process: SpawnProcess, job: tuple[str, Asked]) -> Run:
+def _answer(receiver: Connection, process: SpawnProcess, job: tuple[str, Request]) -> Run:
     try:
         return msgspec.json.decode(receiver.recv_bytes(), type=Run)
     except (EOFError, OSError):
@@ -108,11 +101,11 @@ def _answer(receiver: Connection, process: SpawnProcess, job: tuple[str, Asked])
         receiver.close()
 
 
-def _work(sender: Connection, run: Callable[[str, R], Run], planner: str, request: R) -> None:
+def _work(sender: Connection, planner: str, request: Request) -> None:
     """The process's main function. Output of native code goes to standard error."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.dup2(2, 1)
-    sender.send_bytes(msgspec.json.encode(run(planner, request)))
+    sender.send_bytes(msgspec.json.encode(run_planner(planner, request)))
 
 
 def _end_with_parent() -> None:

@@ -44,7 +44,7 @@ def comparison_page(found: Comparison, *, title: str, note: str = "") -> str:
 
 def frontier_chart(found: Comparison, devices: int) -> Chart | None:
     """A line for each planner, on the same axes for all numbers of devices."""
-    shown, lines = colours.of_names(list(registry.MODULES) + list(found.planners)), list[Line]()
+    shown, lines = colours.of_names(list(registry.for_()) + list(found.planners)), list[Line]()
     for place, name in enumerate(found.planners):
         front = _front(found, name, devices)
         if front:
@@ -86,7 +86,7 @@ def cost_chart(found: Comparison, latency_s: float) -> Chart | None:
     prices = sorted({run.price_per_hour or 0.0 for run in known})
     if len(prices) < 2:
         return None
-    shown = colours.of_names(list(registry.MODULES) + list(found.planners))
+    shown = colours.of_names(list(registry.for_()) + list(found.planners))
     accuracy, p95 = list[Line](), list[Line]()
     for name in found.planners:
         own = sorted((run for run in known if run.planner == name), key=lambda run: run.price_per_hour or 0.0)

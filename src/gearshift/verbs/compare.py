@@ -62,7 +62,6 @@ def compare(
         count_interrupted,
         require_comparable,
         rows_of_grid,
-        run_planner,
         worst_accuracy,
     )
     from gearshift.planner.side_by_side import run_side_by_side
@@ -82,11 +81,11 @@ def compare(
     slos_s = sorted(set(latencies_s))
     jobs = [(name, request(count, slo_s)) for name in plan_with for count in sorted(hardware) for slo_s in slos_s]
     at_once = processes or usable_processors()
-    runs, worst = run_side_by_side(run_planner, jobs, processes=at_once, progress=progress), worst_accuracy(measured)
+    runs, worst = run_side_by_side(jobs, processes=at_once, progress=progress), worst_accuracy(measured)
     if COCKTAIL in planners and not count_interrupted(runs):
         cells = cocktail_jobs(jobs[0][1], rows_of_grid(runs, worst, accuracies), slos_s)
         with suppress(KeyboardInterrupt):  # then without Cocktail+, of which no cell is finished
-            runs += run_side_by_side(run_planner, cells, processes=at_once, progress=progress)
+            runs += run_side_by_side(cells, processes=at_once, progress=progress)
     return compared(runs, worst, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
 
 

@@ -36,7 +36,7 @@ from gearshift.workload import Trace
 if TYPE_CHECKING:
     from gearshift.planner.largest_alone import LargestAlone
 
-Planner = Annotated[str, Option("The planner that searches.", choices=tuple(planners.MODULES))]
+Planner = Annotated[str, Option("The planner that searches.", choices=tuple(planners.for_()))]
 
 
 def plan(
@@ -142,7 +142,7 @@ def plan_together(
     *,
     latency_s: ByOperator,
     accuracy: ByOperator | None = None,
-    planner: str = planners.OF_SEVERAL[0],
+    planner: str = planners.default_for("rows", "several"),
     policy: Policy = "gears",
     worth: ByOperator | None = None,
     devices: int | Hardware | PathLike | None = None,
@@ -166,17 +166,14 @@ def plan_together(
     `profiles`, which may then be one, are added with what is left. Its profiles and traces are
     read as it names them, or given. The plan names profiles and traces by `profile_sources` and
     `trace_sources` where they are given. Other options are those of `plan_request`. The `planner`
-    is one of `planners.OF_SEVERAL`. By `policy` all operators have gears, all refine rows while there
+    is one of `planners.for_("rows", "several")`. By `policy` all operators have gears, all refine rows while there
     is time, or the better of the two plans is taken; one that refines takes no `beside`. There an accuracy
     point of an operator counts times its `worth`, 1 where none is given. The other
     planners are baselines to compare with, and take neither `accuracy` nor `beside`.
 
     Raises `Infeasible`, which names the operator, its load range and the bottleneck.
     """
-    from gearshift.planner.comparing.several import PLANNERS
-    from gearshift.planner.several.policy import plan_by_policy
-
-    planners.require_planner_of_several(planner)
+    planners.require_planner(planner, "rows", "several")
     options: dict[str, Any] = dict(asked)
     require(
         options.pop("median_s", None) is None,
@@ -223,7 +220,7 @@ def plan_together(
         worth=worth,
         **options,
     )
-    made = plan_by_policy(PLANNERS[planner], request, progress=progress)
+    made = planners.plan(planner, request, progress=progress)
     if out is not None:
         write_plan(made, Path(out))
     return made

@@ -10,7 +10,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
-from gearshift.planner.planners import OF_GRAPHS, require_graph_planner
+from gearshift.planner import planners
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
 from gearshift.profiles.several import as_one
@@ -39,7 +39,7 @@ def plan_pipeline(
     devices: int | Hardware | PathLike = 1,
     memory_bytes: int | None = None,
     price_per_hour: str | float | None = None,
-    planner: str = OF_GRAPHS[0],
+    planner: str = planners.default_for("rows", "graph"),
     budgets: Literal["equal", "proportional"] | None = None,
     trace_source: SourceFile | None = None,
     out: PathLike | None = None,
@@ -57,7 +57,7 @@ def plan_pipeline(
 
     Gears choose among several cascades by the time left where simulation says that it helps;
     `replanning=False` gives each node one cascade, and so does a certificate, which is for the
-    tuples that were tested. The `planner` is one of `planners.OF_GRAPHS`; of the baselines among
+    tuples that were tested. The `planner` is one of `planners.for_("rows", "graph")`; of the baselines among
     them `greedy` keeps the objective, with plain gears, and `apart` need not. With `budgets` the
     plan is another baseline: one gear whose nodes choose a model by a share of the time left (Gati
     section 5.2), whether or not that keeps the objective. `trace_source` names the file of a trace
@@ -97,7 +97,7 @@ def plan_pipeline(
 
 
 def _require_possible(planner: str, budgets: str | None, *, promised: bool, plain: bool) -> None:
-    require_graph_planner(planner)
+    planners.require_planner(planner, "rows", "graph")
     require(not (promised and budgets), "budgets keep no promise", remedy="leave out --budgets, or what is promised")
     require(
         budgets is None or not plain,
@@ -106,7 +106,7 @@ def _require_possible(planner: str, budgets: str | None, *, promised: bool, plai
     )
     for what, given in (("budgets are given", budgets is not None), ("a certificate is wanted", promised)):
         require(
-            not given or planner == OF_GRAPHS[0],
+            not given or planner == planners.default_for("rows", "graph"),
             f"{what}, and planner {planner!r} plans without",
             remedy="leave one of them out",
         )
@@ -120,7 +120,6 @@ def _found(
     promised: bool,
     progress: Progress,
 ) -> GearPlan:
-    from gearshift.planner.comparing.graphs import PLANNERS, plan_jointly
     from gearshift.planner.joint.candidates import candidates_of, single_models
     from gearshift.planner.joint.certified import certified_tuples, with_certificate
     from gearshift.planner.joint.replanning.budgets import plan_by_budgets
@@ -130,7 +129,7 @@ def _found(
     if budgets is not None:
         return plan_by_budgets(request, candidates_of(request, chains=single_models), budgets)
     if not promised:
-        return plan_jointly(request, progress=progress) if planner == OF_GRAPHS[0] else PLANNERS[planner](request)
+        return planners.plan(planner, request, progress=progress)
     certified = certified_tuples(request, candidates_of(request))
     progress(f"choosing among {len(certified)} tuples that passed", 0.2)
     tested = [one.candidate for one in certified]

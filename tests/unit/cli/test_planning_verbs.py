@@ -51,7 +51,7 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with all of `made`, in which the default planner is the fake one."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "optimal", "tests.unit.planner.fake")
     fake.asked.clear()
     return tmp_path
 

@@ -14,7 +14,8 @@ from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.baselines import placement_heuristic, single
+from gearshift.planner.baselines import placement_heuristic
+from gearshift.planner.baselines.one_gear import SINGLE
 from gearshift.planner.baselines.placement_heuristic import exclusive_placement, placements_by_rule
 from gearshift.planner.contract import ladder
 from gearshift.planner.contract.planner import Planner
@@ -201,11 +202,13 @@ def test_model_switching_for_both_says_how_accurate_it_gets() -> None:
 # Latency objectives for accuracies, and frontiers ---------------------------------------------------------------------
 
 
-def by_ladder(request: PlanRequest, best_within: Callable[[SoFar], GearPlan] = single.PLANNER.best_within) -> Planner:
+def by_ladder(
+    request: PlanRequest, best_within: Callable[[SoFar], GearPlan] = SINGLE.best_within
+) -> Planner[PlanRequest]:
     """`single`, or another search for a latency, on a ladder to an accuracy of 0.9."""
     best = max(single_models(request), key=lambda one: one.accuracy)
     return ladder.planner(
-        "ladder", lambda _: ladder.WithinLatency(best_within, dataclasses.replace(best, accuracy=0.9))
+        "ladder", lambda _: ladder.OfCascades(request, best_within, dataclasses.replace(best, accuracy=0.9))
     )
 
 
@@ -241,7 +244,7 @@ def test_load_that_no_latency_helps_to_carry_is_infeasible_at_once() -> None:
 def test_the_frontier_of_a_ladder_finds_every_model_once() -> None:
     request = little_request(devices=5)
     best = max(single_models(request), key=lambda one: one.accuracy)
-    made = ladder.frontier_by_ladder(SoFar(request), ladder.WithinLatency(single.PLANNER.best_within, best))
+    made = ladder.frontier_by_ladder(SoFar(request), ladder.OfCascades(request, SINGLE.best_within, best))
     assert [models_of(p) for p in made] == [[("m0",)], [("m1",)], [("m2",)]]
 
 

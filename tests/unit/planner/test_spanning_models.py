@@ -26,7 +26,7 @@ from tests.often import first_short, often
 from tests.unit.planner.little import little_trace
 from tests.unit.planner.spanning import CURVES, curve, mixed, nodes, spanning_profile, spanning_request
 
-NAMES = sorted(set(planners.MODULES) - {"refine"})
+NAMES = sorted(set(planners.for_()) - {"refine"})
 """Plans that refine have no replicas that span devices, which `plans/served.py` refuses."""
 QUICK = ["coordinate", "single", "static-cascade"]
 LIGHT: dict[str, Any] = {"trace": little_trace(low_qps=1, high_qps=2), "max_qps": 4.0}

@@ -12,6 +12,7 @@ from gearshift.cli.common.tables import milliseconds, percent
 from gearshift.cli.language.contexts import answerable_and_told
 from gearshift.cli.language.plan import FLAGS
 from gearshift.errors import require
+from gearshift.planner.planners import for_
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.reporting.language.comparison import (
     FORMATS,
@@ -103,6 +104,5 @@ def show_comparison(output: Output, found: "LanguageComparison") -> None:
 def names_of(given: Sequence[str] | None) -> list[str]:
     """The planners to compare; by default all, and the control."""
     from gearshift.planner.language.compared.compare import CONTROL
-    from gearshift.planner.language.planners import PLANNERS
 
-    return [*PLANNERS, CONTROL] if given is None else list(given)
+    return [*for_("tokens"), CONTROL] if given is None else list(given)

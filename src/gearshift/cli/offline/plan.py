@@ -87,10 +87,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--planner",
-    type=click.Choice([*planners.MODULES, *planners.OF_GRAPHS]),
+    type=click.Choice([*planners.for_(), *planners.for_("rows", "graph")]),
     help=f"The planner that searches  [default: {planners.DEFAULT}]; of several operators one of "
-    f"{', '.join(planners.OF_SEVERAL)}; of a pipeline of several nodes one of {', '.join(planners.OF_GRAPHS)}  "
-    f"[default: {planners.OF_GRAPHS[0]}].",
+    f"{', '.join(planners.for_('rows', 'several'))}; of a pipeline of several nodes one of "
+    f"{', '.join(planners.for_('rows', 'graph'))}  "
+    f"[default: {planners.default_for('rows', 'graph')}].",
 )
 @options_of(plan, without={*DeviceOptions.__annotations__, "accuracy", "planner"})
 @click.option(
@@ -189,7 +190,7 @@ def command(
         return
     require_no_language({name: options.pop(name) for name in LanguageOptions.__annotations__})
     of_graph = holds_profiles(profiles[0])
-    options["planner"] = options["planner"] or (planners.OF_GRAPHS[0] if of_graph else planners.DEFAULT)
+    options["planner"] = options["planner"] or (planners.default_for("rows", "graph") if of_graph else planners.DEFAULT)
     if of_graph:
         require(len(profiles) == 1 and beside is None, "a pipeline is planned alone", remedy="give its profile alone")
         options["accuracy"], options["frontier"] = the_last(accuracy), frontier
@@ -217,7 +218,7 @@ def command(
         options |= {"percentile": percentile, "frontier": frontier}
         plan_operators(output, profiles, trace, named, beside=beside, out=out or Path("plan.json"), options=options)
     else:
-        require(planner in planners.MODULES, f"planner {planner!r} plans no operator alone", remedy="leave it out")
+        require(planner in planners.for_(), f"planner {planner!r} plans no operator alone", remedy="leave it out")
         options["accuracy"] = the_last(accuracy)
         _plan_operator(output, profiles[0], Path(trace[-1]), named, percentile, frontier, out, options, what_if=what_if)
 

@@ -19,7 +19,7 @@ from gearshift.cli.common.tables import (
 )
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.planner.planners import require_planner_of_several
+from gearshift.planner.planners import require_planner
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.reporting.cost import per_million
@@ -80,7 +80,7 @@ def _require_for_several(options: dict[str, Any]) -> None:
             f"--{name} is given, and it is for one operator",
             remedy=f"leave --{name} out, or plan each operator for itself",
         )
-    require_planner_of_several(options["planner"])
+    require_planner(options["planner"], "rows", "several")
 
 
 def _latency_flag(named: Mapping[str, Sequence[Named[float]]], percentile: float | None) -> str:

@@ -53,7 +53,7 @@ def compare_one_graph(
     for each in paths:
         require_writable(each)
     asked = {key: value for key, value in options.items() if key != "scope"}
-    asked["planners"] = registry.OF_GRAPHS if options["planners"] is None else options["planners"]
+    asked["planners"] = tuple(registry.for_("rows", "graph")) if options["planners"] is None else options["planners"]
     latencies_s = seconds_of_all(the_last(latencies_ms) or [])
     with output.progress() as tell:
         found = compare_graph(profiles, arrivals, pipeline=name, latencies_s=latencies_s, progress=tell, **asked)

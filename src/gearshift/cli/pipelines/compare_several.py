@@ -29,7 +29,7 @@ def compare_operators(
     arrivals = {name: the_trace(path, **reading) for name, path in of_traces.items()}
     for each in paths:
         require_writable(each)
-    planners = registry.OF_SEVERAL if options["planners"] is None else options["planners"]
+    planners = tuple(registry.for_("rows", "several")) if options["planners"] is None else options["planners"]
     with output.progress() as tell:
         found = compare_together(
             list(measured.values()),

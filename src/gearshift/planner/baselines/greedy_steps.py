@@ -12,9 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from gearshift.gear import GearPlan
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import Search
 from gearshift.planner.joint.candidates import Tuples, tuples_of
 from gearshift.planner.joint.placing import place
-from gearshift.planner.joint.replanning.search import Assignment, confirmed, finished, signed, too_slow
+from gearshift.planner.joint.replanning.search import Assignment, confirmed, finished, too_slow
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
 from gearshift.planner.space.request import load_ranges
@@ -22,16 +24,17 @@ from gearshift.planner.space.request import load_ranges
 Numbers = tuple[int, ...]
 """A tuple: the number of its implementation at each node, from cheap to dear."""
 
-PLANNER = "greedy"
 
-
-def plan_greedily(request: PipelineRequest) -> GearPlan:
+def _best_within(so_far: Search[PipelineRequest]) -> GearPlan:
     """The plan, one cascade for each node and gear; raises `Infeasible` as the joint search does."""
-    request = replace(request, replanning=False)
+    request = replace(so_far.request, replanning=False)
     known = _Known(tuples_of(request))
     placement = place(request.profiles.values(), request.hardware, most_visits(known.of(known.with_one_other)))
     steady = SteadyTuples(request, placement)
-    return signed(finished(confirmed(steady, lambda margin: _assigned(steady, known, margin)), request), PLANNER)
+    return finished(confirmed(steady, lambda margin: _assigned(steady, known, margin)), request)
+
+
+PLANNER = Planner(name="greedy", best_within=_best_within)
 
 
 def greedy_steps(

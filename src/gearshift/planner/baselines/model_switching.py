@@ -9,17 +9,17 @@ from functools import partial
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.contract import ladder
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.so_far import SoFar, offer
 from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.cascade_search import CandidateCascade, single_models
 from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 
 
-def _prepare(request: PlanRequest) -> ladder.WithinLatency:
-    models = _placed_models(request)
+def _prepare(so_far: SoFar) -> ladder.OfCascades:
+    models = _placed_models(so_far.request)
     most_accurate = max(models, key=lambda candidate: candidate.accuracy)
-    return ladder.WithinLatency(partial(_best_within, models=models), most_accurate)
+    return ladder.OfCascades(so_far.request, partial(_best_within, models=models), most_accurate)
 
 
 def _best_within(so_far: SoFar, models: Sequence[CandidateCascade]) -> GearPlan:
@@ -37,7 +37,7 @@ def _best_within(so_far: SoFar, models: Sequence[CandidateCascade]) -> GearPlan:
             if so_far.plan is None:
                 raise
             break
-        so_far.offer(made)
+        offer(so_far, made)
     return so_far.best()
 
 

@@ -15,20 +15,21 @@ from gearshift.cascade import Cascade
 from gearshift.gear import GearPlan, ReplicaSettings
 from gearshift.pipeline import Node
 from gearshift.placement import Placement
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import Search
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.placing import place
-from gearshift.planner.joint.replanning.search import Assignment, assigned, replayed, signed
+from gearshift.planner.joint.replanning.search import Assignment, assigned, replayed
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import SteadyTuples
 from gearshift.planner.space.request import load_ranges
 from gearshift.profiles.profile import PART_B
 from gearshift.profiles.tuples import JointRecords, samples_alone
 
-PLANNER = "apart"
 
-
-def plan_apart(request: PipelineRequest) -> GearPlan:
+def _best_within(so_far: Search[PipelineRequest]) -> GearPlan:
     """The plan, with what it gets on part B; raises `Infeasible` where a node holds its part with no cascade."""
+    request = so_far.request
     alone = {node: _alone(request, node) for node in request.nodes}
     found = {node: candidates_of(own) for node, own in alone.items()}
     items = _items(request.records)
@@ -56,8 +57,11 @@ def plan_apart(request: PipelineRequest) -> GearPlan:
                 [of_replicas[replica.id] for replica in placement.replicas],
             )
         )
-    made = signed(request.plan(placement, gears), PLANNER)
+    made = request.plan(placement, gears)
     return msgspec.structs.replace(made, predictions={request.name: replayed(made, request, part=PART_B)})
+
+
+PLANNER = Planner(name="apart", best_within=_best_within)
 
 
 def _settings(own: PipelineRequest, placement: Placement, chosen: Assignment) -> list[tuple[ReplicaSettings, ...]]:

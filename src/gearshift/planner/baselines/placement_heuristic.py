@@ -8,7 +8,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.planner.contract import ladder
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.so_far import SoFar, offer
 from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front
 from gearshift.planner.space.hosts import hosts_of, place_everywhere
@@ -21,9 +21,9 @@ MOST_PLANNED = 3
 taken."""
 
 
-def _prepare(request: PlanRequest) -> ladder.WithinLatency:
-    front = cascade_front(request)
-    return ladder.WithinLatency(partial(_best_within, placements=placements_by_rule(request, front)), front[-1])
+def _prepare(so_far: SoFar) -> ladder.OfCascades:
+    request, front = so_far.request, cascade_front(so_far.request)
+    return ladder.OfCascades(request, partial(_best_within, placements=placements_by_rule(request, front)), front[-1])
 
 
 def placements_by_rule(request: PlanRequest, front: Sequence[CandidateCascade]) -> list[Placement]:
@@ -77,7 +77,7 @@ def _best_within(so_far: SoFar, placements: Sequence[Placement]) -> GearPlan:
             so_far.check()
             refused.append(error)
             continue
-        so_far.offer(made)
+        offer(so_far, made)
         planned += 1
         if planned == MOST_PLANNED:
             break

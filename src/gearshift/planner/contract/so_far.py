@@ -7,17 +7,20 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NoReturn
+from typing import Generic, NoReturn, TypeVar
 
 import msgspec
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.evaluate.confirm import replay
-from gearshift.planner.space.request import PlanRequest, Progress, silent
+from gearshift.planner.space.request import PlanRequest, Progress, Request, silent
 from gearshift.profiles.profile import PART_A, PART_B
 
 BEST = ", best so far: accuracy "
+
+R = TypeVar("R", bound=Request)
+Q = TypeVar("Q", bound=Request)
 
 
 class OutOfTime(Exception):
@@ -27,21 +30,24 @@ class OutOfTime(Exception):
 CUT_SHORT = (KeyboardInterrupt, OutOfTime)
 
 
-class TimedSearch:
-    """A search's time limit, its progress, and the best plan that it has found.
+class Search(Generic[R]):
+    """The time limit of a search for `request`, its progress, and the best plan that it has found.
 
-    `report` tells progress as it is, `tell` with the accuracy of the best plan.
+    `report` tells progress as it is, `tell` with the accuracy of the best plan. Ctrl-C ends the search
+    with that plan, unless `keeps_at_ctrl_c` is False.
     """
 
     plan: GearPlan | None = None
     share = 1.0
     """The share of the budget that `check` allows."""
 
-    def __init__(self, budget_s: float | None, progress: Progress = silent) -> None:
-        self.report = progress
-        self._told, self._accuracy = ("planning", 0.0), 0.0
+    def __init__(self, request: R, progress: Progress = silent, *, keeps_at_ctrl_c: bool = True) -> None:
+        self.request, self.report, self.keeps_at_ctrl_c = request, progress, keeps_at_ctrl_c
+        self._told, self.accuracy = ("planning", 0.0), 0.0
         self._began_s = time.monotonic()
-        self._budget_s = math.inf if budget_s is None else budget_s
+        self._budget_s = math.inf if request.budget_s is None else request.budget_s
+        self.otherwise: Callable[[], GearPlan | None] = lambda: None
+        """Gives a plan where the search is cut short before any is kept."""
 
     def check(self) -> None:
         if time.monotonic() - self._began_s > self.share * self._budget_s:
@@ -50,49 +56,36 @@ class TimedSearch:
     def end(self) -> None:
         self._budget_s = -math.inf
 
+    def remaining(self, request: Q) -> Q:
+        if self._budget_s == math.inf:
+            return request
+        return replace(request, budget_s=max(1e-9, self._began_s + self._budget_s - time.monotonic()))
+
     def tell(self, what: str, share: float) -> None:
         self._told = what, share
-        self.report(with_best(what, self._accuracy if self.plan else None), share)
+        self.report(with_best(what, self.accuracy if self.plan else None), share)
 
     def keep(self, made: GearPlan, accuracy: float) -> None:
-        self.plan, self._accuracy = made, accuracy
+        self.plan, self.accuracy = made, accuracy
         self.tell(*self._told)
 
     def best(self) -> GearPlan:
         assert self.plan is not None
         return self.plan
 
-
-class SoFar(TimedSearch):
-    """The best plan that a search for `request` has found."""
-
-    def __init__(self, request: PlanRequest, progress: Progress = silent) -> None:
-        super().__init__(request.budget_s, progress)
-        self.request = request
-        self.otherwise: Callable[[], GearPlan | None] = lambda: None
-        """Gives a plan where the search is cut short before any is kept."""
-
-    def remaining(self, request: PlanRequest) -> PlanRequest:
-        if self._budget_s == math.inf:
-            return request
-        return replace(request, budget_s=max(1e-9, self._began_s + self._budget_s - time.monotonic()))
-
-    def offer(self, made: GearPlan) -> None:
-        """Take a plan if it is more accurate on part A; raises `OutOfTime` if it is unfinished."""
-        if self.plan is None:
-            self.keep(made, made.predictions[self.request.profile.operator].accuracy)
-        if made.unfinished:
-            raise OutOfTime
-        on_part_a = replay(made, self.request, part=PART_A, seeds=1, on_time=self.check).result.accuracy
-        if self.plan is made or on_part_a > self._accuracy:
-            self.keep(made, on_part_a)
-
     def end_with(self, made: GearPlan) -> NoReturn:
         """End with the unfinished plan of a search within this one, where there is no other."""
         self.plan = self.plan or made
         raise OutOfTime
 
-    def run(self, search: "Callable[[SoFar], GearPlan]") -> GearPlan:
+    def part(self, request: Q, progress: Progress | None = None) -> "Search[Q]":
+        """A search for another request within the time that is left, which tells progress only where it takes long."""
+        tell = progress or (self.report if request.takes_long else silent)
+        part = Search(self.remaining(request), tell, keeps_at_ctrl_c=self.keeps_at_ctrl_c)
+        part._told = self._told
+        return part
+
+    def run(self, search: "Callable[[Search[R]], GearPlan]") -> GearPlan:
         """Run `search`; if it is cut short, return the best plan so far, marked unfinished.
 
         Without a plan, raises `Infeasible`, or `KeyboardInterrupt` at Ctrl-C.
@@ -100,11 +93,26 @@ class SoFar(TimedSearch):
         try:
             return search(self)
         except CUT_SHORT as why:
-            made = self.plan or self.otherwise()
+            interrupted = isinstance(why, KeyboardInterrupt)
+            made = None if interrupted and not self.keeps_at_ctrl_c else self.plan or self.otherwise()
             if made is None:
-                raise why if isinstance(why, KeyboardInterrupt) else out_of_time(self.request.budget_s) from None
+                raise why if interrupted else out_of_time(self.request.budget_s) from None
         self.report("planned", 1.0)
         return unfinished(made, self.request)
+
+
+SoFar = Search[PlanRequest]
+
+
+def offer(so_far: SoFar, made: GearPlan) -> None:
+    """Keep a plan if it is more accurate on part A; raises `OutOfTime` if it is unfinished."""
+    if so_far.plan is None:
+        so_far.keep(made, made.predictions[so_far.request.profile.operator].accuracy)
+    if made.unfinished:
+        raise OutOfTime
+    on_part_a = replay(made, so_far.request, part=PART_A, seeds=1, on_time=so_far.check).result.accuracy
+    if so_far.plan is made or on_part_a > so_far.accuracy:
+        so_far.keep(made, on_part_a)
 
 
 def out_of_time(budget_s: float | None = None) -> Infeasible:
@@ -112,10 +120,10 @@ def out_of_time(budget_s: float | None = None) -> Infeasible:
     return Infeasible(f"no plan was found {within}; give a larger --budget-s", by_load=False)
 
 
-def unfinished(made: GearPlan, request: PlanRequest) -> GearPlan:
+def unfinished(made: GearPlan, request: Request) -> GearPlan:
     """Mark a plan unfinished; if it has no predictions, add those of one replay."""
     predictions = made.predictions
-    if not predictions:
+    if not predictions and isinstance(request, PlanRequest):
         name = request.profile.operator
         asked = replace(request, objective=made.pipelines[name].objective)
         predictions = {name: replay(made, asked, part=PART_B, seeds=1).result}

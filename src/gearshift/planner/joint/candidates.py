@@ -17,7 +17,7 @@ from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate
 from gearshift.planner.space.cascade_search import Chain, any_chain, pareto_cascades
 from gearshift.planner.space.ways import device_seconds
-from gearshift.profiles.profile import PART_A, Profile
+from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.tuples import JointRecords
 
 MOST_IMPLEMENTATIONS = 24
@@ -130,6 +130,20 @@ def candidate_with(
     alone = {node: [cascades[node]] for node in query.places}
     only = np.zeros((1, len(alone)), dtype=np.int64)
     return Tuples(query, alone, work_of_all(request.profiles)).candidates(only)[0]
+
+
+def worst_composed(request: PipelineRequest) -> float:
+    """The accuracy on part B where each node has its operator's worst model."""
+    query = query_of(request, request.profiles, request.records, part=PART_B)
+    worst = {node: [_worst(request.profiles[query.operators[node]])] for node in query.places}
+    _, accuracy = Tuples(query, worst, work_of_all(request.profiles)).judged(np.zeros((1, len(worst)), dtype=np.int64))
+    return float(accuracy[0])
+
+
+def _worst(profile: Profile) -> Cascade:
+    records = profile.predictions
+    accuracies = records.quality[:, records.indices(PART_B)].mean(axis=1)
+    return Cascade(models=(records.models[int(accuracies.argmin())],))
 
 
 def single_models(chain: Chain) -> bool:

@@ -189,7 +189,6 @@ def _checked(request: PlanRequest) -> PlanRequest:
         "this planner takes a latency objective or an accuracy objective",
         remedy="give one of them",
     )
-    require(objective.confidence is None, "this planner takes no confidence", remedy="give an accuracy alone")
     return request
 
 

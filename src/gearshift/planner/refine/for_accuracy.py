@@ -4,13 +4,12 @@ With a confidence, the mean over part B's rows of each row's expected quality in
 the accuracy: `docs/planners/refine.md`.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 
 import msgspec
 
-from gearshift.errors import Infeasible, require
+from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.contract import ladder
 from gearshift.planner.contract.so_far import SoFar
@@ -25,14 +24,9 @@ from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound
 
 
-def best_by_objective(so_far: SoFar, search: ladder.WithinLatency) -> GearPlan:
+def best_by_objective(so_far: SoFar, search: ladder.OfCascades) -> GearPlan:
     """The best plan for a latency, an accuracy, or both, certified where there is a confidence."""
     objective = so_far.request.objective
-    require(
-        objective.confidence is None or objective.accuracy is not None,
-        "a confidence is given without an accuracy",
-        remedy="give an accuracy, too",
-    )
     if objective.accuracy is not None and objective.latency_s is not None:
         return OnDevices(_Refining(so_far, search.best_within)).fewest()
     if objective.confidence is None:
@@ -50,7 +44,7 @@ class _Refining:
     def most_accurate(self, request: PlanRequest) -> GearPlan:
         key = request.hardware, request.objective
         if key not in self._made:
-            made = SoFar(self.so_far.remaining(request), self.so_far.report).run(self._best_within)
+            made = self.so_far.part(request, self.so_far.report).run(self._best_within)
             if made.unfinished:
                 self.so_far.end_with(made)
             self._made[key] = made
@@ -58,10 +52,6 @@ class _Refining:
 
     def better_where_unvisited(self, made: GearPlan, request: PlanRequest) -> GearPlan:
         return made
-
-    def within(self, latency_s: float) -> PlanRequest:
-        objective = msgspec.structs.replace(self.request.objective, latency_s=latency_s, accuracy=None, confidence=None)
-        return dataclasses.replace(self.request, objective=objective)
 
     def reachable(self, request: PlanRequest) -> float:
         """Rows are refined until their latency is over, so that a busy second has some of the next one, too.
@@ -90,7 +80,7 @@ def expected_on_part_b(made: GearPlan, request: PlanRequest, so_far: SoFar) -> t
     return float(quality.mean()) if len(quality) else 0.0, len(quality)
 
 
-def _fastest_certified(so_far: SoFar, search: ladder.WithinLatency) -> GearPlan:
+def _fastest_certified(so_far: SoFar, search: ladder.OfCascades) -> GearPlan:
     """The plan with the lowest latency that is found on part A, and held against part B.
 
     What part B lacks is added to the accuracy needed on part A, `CERTIFICATES` times at most.
@@ -108,7 +98,7 @@ def _fastest_certified(so_far: SoFar, search: ladder.WithinLatency) -> GearPlan:
         if accuracy > search.most_accurate.accuracy:
             break
         try:
-            made = ladder.lowest_latency(so_far, accuracy, search.best_within)
+            made = ladder.lowest_latency(so_far, accuracy, search)
         except Infeasible:
             so_far.check()
             break

@@ -187,25 +187,24 @@ def _nearest_s(request: PlanRequest) -> float | None:
     return None if request.latency_s > 8 * slowest_s else 1.5 * request.latency_s
 
 
-def _prepare(request: PlanRequest, *, median_worth: float) -> ladder.WithinLatency:
+def _prepare(request: PlanRequest, *, median_worth: float) -> ladder.OfCascades:
     strongest = evaluated(request, Cascade(models=(most_accurate_model(request.profile),)))
     most = max((pair.most for pair in pairs_of(request)), default=0.0)
     strongest = replace(strongest, accuracy=max(strongest.accuracy, most))
-    return ladder.WithinLatency(
-        best_within=lambda so_far: best_within(so_far, median_worth=median_worth), most_accurate=strongest
-    )
+    return ladder.OfCascades(request, lambda so_far: best_within(so_far, median_worth=median_worth), strongest)
 
 
-def planner(*, median_worth: float = MEDIAN_WORTH) -> Planner:
+def planner(*, median_worth: float = MEDIAN_WORTH) -> Planner[PlanRequest]:
     """The planner that gives up `median_worth` of accuracy for a lower median."""
 
-    def prepared(so_far: SoFar) -> ladder.WithinLatency:
+    def prepared(so_far: SoFar) -> ladder.OfCascades:
         return _prepare(so_far.request, median_worth=median_worth)
 
     return Planner(
         name="refine",
         best_within=lambda so_far: best_by_objective(so_far, prepared(so_far)),
         undominated=lambda so_far: ladder.frontier_by_ladder(so_far, prepared(so_far)),
+        certifies=True,
         counts_devices=True,
     )
 

@@ -40,7 +40,6 @@ class Search(Protocol):
     def so_far(self) -> SoFar: ...
     def most_accurate(self, request: PlanRequest) -> GearPlan: ...
     def better_where_unvisited(self, made: GearPlan, request: PlanRequest) -> GearPlan: ...
-    def within(self, latency_s: float) -> PlanRequest: ...
     def reachable(self, request: PlanRequest) -> float:
         """No plan of the request is more accurate; raises `InvalidInput` where no model runs on its devices."""
 
@@ -138,12 +137,12 @@ class OnDevices:
         return self._search.better_where_unvisited(made, request)
 
     def _within_latency(self, hardware: Hardware) -> PlanRequest:
-        return dataclasses.replace(self._search.within(self._request.latency_s), hardware=hardware)
+        return dataclasses.replace(self._request.within(self._request.latency_s), hardware=hardware)
 
     def _most_accurate(self) -> GearPlan:
         if self._refused is not None and self._search.so_far.plan is None:
             raise self._refused
-        return self._search.most_accurate(self._search.within(self._request.latency_s))
+        return self._search.most_accurate(self._request.within(self._request.latency_s))
 
     def _claimed(self, made: GearPlan) -> float:
         if made.hardware not in self._on_part_a:
@@ -214,7 +213,7 @@ class AccuracyObjective(OnDevices):
             high = most
             if certificate < CERTIFICATES and reached(most) >= needed:
                 high = least_that(lambda step, needed=needed: reached(step) >= needed, fails=-1, at_most=most)  # type: ignore[misc]
-            request = self._plans.within(ladder[high])
+            request = self._request.within(ladder[high])
             made = self._better(self._plans.most_accurate(request, on_fewer=False), request)
             kept = self._kept_accuracy(made)
             if kept >= target and reached(high) >= target:

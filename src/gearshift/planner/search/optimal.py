@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import msgspec
 
 from gearshift.cascade import Cascade
-from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.placement import Placement
 from gearshift.planner.contract.planner import Planner
@@ -32,7 +31,9 @@ from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest
 
 
-def restricted(*, candidates: Sequence[CandidateCascade] | None = None, placement: Placement | None = None) -> Planner:
+def restricted(
+    *, candidates: Sequence[CandidateCascade] | None = None, placement: Placement | None = None
+) -> Planner[PlanRequest]:
     """The planner among `candidates` (by rising work) and on `placement`, where given."""
 
     def searched(so_far: SoFar) -> PlanSearch:
@@ -42,6 +43,7 @@ def restricted(*, candidates: Sequence[CandidateCascade] | None = None, placemen
         name="optimal",
         best_within=lambda so_far: _best_within(searched(so_far)),
         undominated=lambda so_far: _undominated(searched(so_far)),
+        certifies=True,
         counts_devices=True,
         any_within=lambda so_far: searched(so_far).cheapest(),
     )
@@ -52,16 +54,6 @@ PLANNER = restricted()
 
 def _best_within(search: PlanSearch) -> GearPlan:
     objective = search.request.objective
-    require(
-        objective.latency_s is not None or objective.accuracy is not None,
-        "there is no objective",
-        remedy="give a latency, an accuracy, or both",
-    )
-    require(
-        objective.confidence is None or objective.accuracy is not None,
-        "a confidence is given without an accuracy",
-        remedy="give an accuracy, too",
-    )
     if objective.latency_s is None:
         made = AccuracyObjective(search).fastest()
     elif objective.accuracy is None:

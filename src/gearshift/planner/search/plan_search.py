@@ -282,10 +282,6 @@ class PlanSearch:
         steps = math.ceil(math.log(high / low) / math.log(LADDER_STEP))
         return [float(s) for s in np.geomspace(low, high, steps + 1)]
 
-    def within(self, latency_s: float) -> PlanRequest:
-        objective = msgspec.structs.replace(self.request.objective, latency_s=latency_s, accuracy=None, confidence=None)
-        return dataclasses.replace(self.request, objective=objective)
-
     def reachable(self, request: PlanRequest) -> float:
         return self.space.reachable(request)
 
@@ -297,7 +293,7 @@ class PlanSearch:
         return result.accuracy, min(result.requests, len(self.request.trace), len(samples.indices(PART_B)))
 
     def accuracy_within(self, latency_s: float) -> float:
-        best, request = -math.inf, self.within(latency_s=latency_s)
+        best, request = -math.inf, self.request.within(latency_s)
         if self.space.sliced(request):
             request = slice_of(request, slices_of(request), request.least_margin)
         for search in self.space.searches(request):

@@ -1,6 +1,5 @@
-"""Two plans to compare with one made together: each operator on its own devices, and one after another."""
+"""A plan to compare with one made together: each operator on devices of its own."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -9,19 +8,20 @@ import msgspec
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
-from gearshift.planner.search.optimal import PLANNER
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import Search
+from gearshift.planner.search.optimal import PLANNER as OPTIMAL
 from gearshift.planner.several.coordinate import of_pipeline
-from gearshift.planner.several.plan import finished, plan_several
+from gearshift.planner.several.plan import finished
 from gearshift.planner.several.request import SeveralRequest
-from gearshift.planner.space.beside import part_of
-from gearshift.planner.space.request import Progress, silent
 
 
-def plan_apart(several: SeveralRequest, *, progress: Progress = silent) -> GearPlan:
+def _best_within(so_far: Search[SeveralRequest]) -> GearPlan:
     """Each operator planned alone, on devices of its own: the split with the best mean accuracy.
 
     The first devices are the first operator's. Raises `Infeasible` where no split is feasible.
     """
+    several = so_far.request
     names, devices = list(several.requests), several.hardware.devices
     known: dict[tuple[str, int, int], GearPlan | None] = {}
     why: Infeasible | None = None
@@ -32,7 +32,7 @@ def plan_apart(several: SeveralRequest, *, progress: Progress = silent) -> GearP
             request = replace(several.requests[name], hardware=Hardware(devices=devices[begin:end]))
             try:
                 with of_pipeline(name):
-                    known[name, begin, end] = PLANNER.plan(request, progress=progress)
+                    known[name, begin, end] = OPTIMAL.plan(request, progress=so_far.report)
             except Infeasible as error:
                 why = why or error
                 known[name, begin, end] = None
@@ -53,21 +53,8 @@ def plan_apart(several: SeveralRequest, *, progress: Progress = silent) -> GearP
     return finished(several, {name: msgspec.structs.replace(p, hardware=several.hardware) for name, p in best.items()})
 
 
-def plan_in_turn(several: SeveralRequest, order: Sequence[str], *, progress: Progress = silent) -> GearPlan:
-    """The first operator planned alone on all devices, and each of the others with what is left.
-
-    Raises `Infeasible` where nothing is left.
-    """
-    first, *others = order
-    with of_pipeline(first):
-        made = PLANNER.plan(several.requests[first], progress=progress)
-    planned = [first]
-    for name in others:
-        planned.append(name)
-        part = SeveralRequest(requests={each: several.requests[each] for each in planned}, fixed=made)
-        made = plan_several(part, progress=progress)
-    return finished(several, {name: part_of(made, [name]) for name in several.requests})
-
-
 def _accuracy(several: SeveralRequest, plans: dict[str, GearPlan]) -> float:
     return sum(several.share_of_requests[name] * plan.predictions[name].accuracy for name, plan in plans.items())
+
+
+PLANNER = Planner(name="apart", best_within=_best_within)

@@ -7,20 +7,21 @@ import msgspec
 
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.so_far import Search
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.several.coordinate import of_pipeline
 from gearshift.planner.several.request import SeveralRequest
+from gearshift.planner.space.request import silent
 
 
-def plans_on_own_devices(several: SeveralRequest, so_far: SoFar) -> dict[str, GearPlan]:
+def plans_on_own_devices(several: SeveralRequest, so_far: Search[SeveralRequest]) -> dict[str, GearPlan]:
     """A plan of each pipeline, each on other devices; raises `Infeasible` for the first without one."""
     plans = {}
     for name, hardware in _hardware_of_each(several):
-        request = so_far.remaining(replace(several.requests[name], hardware=hardware))
+        part = so_far.part(replace(several.requests[name], hardware=hardware), silent)
         so_far.tell(f"planning {name} on devices of its own", 0.05)
         with of_pipeline(name):
-            made = PlanSearch(SoFar(request)).most_accurate(request)
+            made = PlanSearch(part).most_accurate(part.request)
         plans[name] = msgspec.structs.replace(made, hardware=several.hardware)
     return plans
 

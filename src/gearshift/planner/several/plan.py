@@ -14,7 +14,8 @@ import msgspec
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.planner.beyond import recorded
-from gearshift.planner.contract.so_far import CUT_SHORT, SoFar, out_of_time
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import Search
 from gearshift.planner.evaluate.bottleneck import require_accuracy, require_latency, require_router
 from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.search.search_space import SearchSpace
@@ -22,7 +23,7 @@ from gearshift.planner.several.coordinate import Coordination, beside, of_pipeli
 from gearshift.planner.several.divided import plans_on_own_devices
 from gearshift.planner.several.layouts import Layout, OperatorTuple, layouts_of
 from gearshift.planner.several.request import SeveralRequest
-from gearshift.planner.space.request import Progress, least_margin, silent
+from gearshift.planner.space.request import least_margin
 from gearshift.profiles.profile import PART_B
 
 LAYOUTS = 2
@@ -30,12 +31,16 @@ IMPROVED = 1
 """How many drafts are improved and confirmed, the most accurate first."""
 
 
-def plan_several(several: SeveralRequest, *, progress: Progress = silent) -> GearPlan:
+def _best_within(so_far: Search[SeveralRequest]) -> GearPlan:
     """Plan all pipelines together, or only those that are not fixed; raises `Infeasible`."""
+    several = so_far.request
     require_possible(several)
-    so_far = SoFar(next(iter(several.requests.values())), progress)
     best: Coordination | None = None
-    cut_short = False
+
+    def found_so_far() -> GearPlan | None:
+        return None if best is None or best.accuracy < 0 else _kept(several, best)
+
+    so_far.otherwise = found_so_far
     try:
         best = _divided(several, so_far)
         if best is not None:
@@ -47,18 +52,22 @@ def plan_several(several: SeveralRequest, *, progress: Progress = silent) -> Gea
     except Infeasible:
         if best is None or best.accuracy < 0:
             raise
-    except CUT_SHORT as error:
-        if best is None or best.accuracy < 0:
-            raise error if isinstance(error, KeyboardInterrupt) else out_of_time(so_far.request.budget_s) from None
-        cut_short = True
     assert best is not None
-    made = finished(several, best.plans)
-    require_accuracies(several, made)
+    made = _kept(several, best)
     so_far.report("planned", 1.0)
-    return msgspec.structs.replace(made, unfinished=cut_short)
+    return made
 
 
-def _divided(several: SeveralRequest, so_far: SoFar) -> Coordination | None:
+PLANNER = Planner(name="optimal", best_within=_best_within)
+
+
+def _kept(several: SeveralRequest, found: Coordination) -> GearPlan:
+    made = finished(several, found.plans)
+    require_accuracies(several, made)
+    return msgspec.structs.replace(made, unfinished=False)
+
+
+def _divided(several: SeveralRequest, so_far: Search[SeveralRequest]) -> Coordination | None:
     """Each pipeline on devices of its own; None where that is not possible."""
     if several.fixed is not None or len(several.hardware.devices) < len(several.requests):
         return None
@@ -70,7 +79,7 @@ def _divided(several: SeveralRequest, so_far: SoFar) -> Coordination | None:
     return found if found.begin_with(plans) else None
 
 
-def _drafted(several: SeveralRequest, so_far: SoFar) -> list[Coordination]:
+def _drafted(several: SeveralRequest, so_far: Search[SeveralRequest]) -> list[Coordination]:
     """The best of all drafts; raises `Infeasible` where there is none."""
     drafts: list[tuple[float, Coordination]] = []
     why: Infeasible | None = None
@@ -85,7 +94,7 @@ def _drafted(several: SeveralRequest, so_far: SoFar) -> list[Coordination]:
     return [found for _, found in sorted(drafts, key=lambda pair: -pair[0])][:IMPROVED]
 
 
-def _starts(several: SeveralRequest, so_far: SoFar) -> Iterator[tuple[Layout, OperatorTuple]]:
+def _starts(several: SeveralRequest, so_far: Search[SeveralRequest]) -> Iterator[tuple[Layout, OperatorTuple]]:
     candidates = {}
     for name in several.free:
         space = SearchSpace(so_far.tell, so_far.check)
@@ -116,7 +125,7 @@ def require_possible(several: SeveralRequest) -> None:
         )
 
 
-def finished(several: SeveralRequest, plans: Mapping[str, GearPlan], *, planner: str = "optimal") -> GearPlan:
+def finished(several: SeveralRequest, plans: Mapping[str, GearPlan]) -> GearPlan:
     """One plan, with what was asked of each pipeline, and its predictions among the others."""
     made: dict[str, GearPlan] = {}
     for name, plan in plans.items():
@@ -126,7 +135,7 @@ def finished(several: SeveralRequest, plans: Mapping[str, GearPlan], *, planner:
             (plan,) = recorded([plan], request)
         result = replay(plan, request, part=PART_B).result
         made[name] = msgspec.structs.replace(plan, predictions={name: result})
-    return msgspec.structs.replace(together_in_order(made), planner=planner)
+    return together_in_order(made)
 
 
 def require_accuracies(several: SeveralRequest, made: GearPlan) -> None:

@@ -1,48 +1,33 @@
 """Whether several operators are served better by a plan in which all refine, or by gears as the papers have them."""
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
-from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
-from gearshift.planner.refine.choice import ALONE, ENDED_BEFORE, LEAST_BETTER, REFINES, ended_by_hand, reason_of
-from gearshift.planner.several.refined import accuracy_of, plan_refined
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.refine.choice import LEAST_BETTER, chosen, ways_of
+from gearshift.planner.several.refined import PLANNER, accuracy_of
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.request import Progress, silent
 from gearshift.profiles.profile import PART_A, PART_B
 
-Plan = Callable[..., GearPlan]
 
-
-def plan_by_policy(planner: Plan, several: SeveralRequest, *, progress: Progress = silent) -> GearPlan:
+def plan_several_by_policy(
+    planner: Planner[SeveralRequest], several: SeveralRequest, *, progress: Progress = silent
+) -> GearPlan:
     """The plan of `planner`, one that refines, or of both the one that is more accurate over all requests.
 
-    Each pipeline says why it is that one. A search that is ended by hand ends the other, too: a plan that
-    is found by then is returned, marked unfinished. Raises `Infeasible` without any.
+    Each pipeline says why it is that one. Raises `Infeasible` without any.
     """
     if several.policy == "gears":
-        return planner(several, progress=progress)
-    if several.policy == "refine" or planner is plan_refined:
-        return _because(plan_refined(several, progress=progress), several, f"{REFINES}, as was asked for")
-    half, began_s = _with_budget(several, 0.5), time.monotonic()
-    try:
-        gears = planner(half, progress=progress)
-    except Infeasible as error:
-        why = f"{REFINES}, as there is no plan of gears: {reason_of(error)}"
-        return _because(plan_refined(half, progress=progress), several, why)
-    if ended_by_hand(gears, next(iter(half.requests.values())), began_s):
-        return _because(gears, several, ENDED_BEFORE)
-    try:
-        refining = plan_refined(half, progress=progress)
-    except KeyboardInterrupt:
-        return _because(msgspec.structs.replace(gears, unfinished=True), several, ENDED_BEFORE)
-    except (Infeasible, InvalidInput) as error:
-        return _because(gears, several, f"{ALONE}, as none that refines was found: {reason_of(error)}")
-    better, why = _better(refining, gears, several)
-    return _because(refining, several, f"{REFINES}: {why}") if better else _because(gears, several, f"{ALONE}: {why}")
+        return planner.plan(several, progress=progress)
+    ways = ways_of(planner, PLANNER, several.policy)
+    part = _with_budget(several, 1 / len(ways))
+    finds = {way.name: partial(way.plan, part, progress=progress) for way in ways}
+    made, why = chosen(finds, part.budget_s, lambda refining, gears: _better(refining, gears, several))
+    return _because(made, several, why)
 
 
 def _better(refining: GearPlan, gears: GearPlan, several: SeveralRequest) -> tuple[bool, str]:

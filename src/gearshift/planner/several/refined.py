@@ -18,7 +18,8 @@ from msgspec import UNSET
 
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan, GearPrediction, LoadRange
-from gearshift.planner.contract.so_far import CUT_SHORT, SoFar, out_of_time
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import Search
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.confirm import confirmed, seeds_for, workload_of
 from gearshift.planner.evaluate.together import SteadyOthers, random_arrivals
@@ -28,7 +29,7 @@ from gearshift.planner.several.coordinate import beside, together_in_order
 from gearshift.planner.several.plan import finished, require_accuracies, require_possible
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.hosts import place_everywhere
-from gearshift.planner.space.request import PlanRequest, Progress, least_margin, load_ranges, silent
+from gearshift.planner.space.request import PlanRequest, least_margin, load_ranges
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import Simulation, prepare
 from gearshift.support.numbers import plain
@@ -111,45 +112,44 @@ class PairsTogether:
         return together_in_order(self.plans(way))
 
 
-def plan_refined(several: SeveralRequest, *, progress: Progress = silent) -> GearPlan:
+def _best_within(so_far: Search[SeveralRequest]) -> GearPlan:
     """The most accurate plan found in which all operators refine.
 
     Raises `Infeasible` where none keeps all latencies.
     """
+    several = so_far.request
     require(
         several.fixed is None,
         "a plan to add to is given, and operators that refine are planned together",
         remedy="plan all of them anew, or leave the policy out",
     )
     require_possible(several)
-    so_far = SoFar(next(iter(several.requests.values())), progress)
-    try:
-        plans = _best(several, so_far)
-    except CUT_SHORT as error:
-        raise error if isinstance(error, KeyboardInterrupt) else out_of_time(so_far.request.budget_s) from None
-    made = finished(several, plans, planner="refine")
+    made = finished(several, _best(several, so_far))
     require_accuracies(several, made)
     so_far.report("planned", 1.0)
     return made
 
 
-def _best(several: SeveralRequest, so_far: SoFar) -> dict[str, GearPlan]:
+PLANNER = Planner(name="refine", best_within=_best_within)
+
+
+def _best(several: SeveralRequest, so_far: Search[SeveralRequest]) -> dict[str, GearPlan]:
     tuples = nlargest(TUPLES, _in_time(tuples_of(several), so_far), key=lambda each: each.promise(Way()))
     if not tuples:
         raise Infeasible("the devices do not hold two models of each operator, all on every device", by_load=False)
     found: list[Found[PairsTogether]] = []
     for number, each in enumerate(tuples):
-        for one in ways(lambda way, each=each: _tried(each, way, so_far), so_far.request):  # type: ignore[misc]
+        for one in ways(lambda way, each=each: _tried(each, way, so_far), several.first):  # type: ignore[misc]
             found.append(one)
             so_far.tell("replaying plans that refine", (number + 0.5) / len(tuples))
-    for one in in_order(found, so_far.request):
+    for one in in_order(found, several.first):
         if (plans := _confirmed(several, one.of.plans(one.way), so_far)) is not None:
             return plans
     latencies = ", ".join(f"{name} {plain(r.latency_s * 1e3)} ms" for name, r in several.requests.items())
     raise Infeasible(f"no plan that refines keeps the latencies of all operators ({latencies})")
 
 
-def _in_time(tuples: Iterator[PairsTogether], so_far: SoFar) -> Iterator[PairsTogether]:
+def _in_time(tuples: Iterator[PairsTogether], so_far: Search[SeveralRequest]) -> Iterator[PairsTogether]:
     for each in tuples:
         so_far.check()
         yield each
@@ -169,7 +169,7 @@ def tuples_of(several: SeveralRequest) -> Iterator[PairsTogether]:
         yield PairsTogether(several, dict(zip(offered, chosen, strict=True)))
 
 
-def _tried(refining: PairsTogether, way: Way, so_far: SoFar) -> Found[PairsTogether]:
+def _tried(refining: PairsTogether, way: Way, so_far: Search[SeveralRequest]) -> Found[PairsTogether]:
     """A way on part A, replayed once: of its requests late those of the pipeline with the most."""
     so_far.check()
     several = refining.several
@@ -205,7 +205,9 @@ def mean_accuracy(several: SeveralRequest, accuracies: Mapping[str, float]) -> f
     return sum(weights[name] * accuracy for name, accuracy in accuracies.items()) / sum(weights.values())
 
 
-def _confirmed(several: SeveralRequest, plans: dict[str, GearPlan], so_far: SoFar) -> dict[str, GearPlan] | None:
+def _confirmed(
+    several: SeveralRequest, plans: dict[str, GearPlan], so_far: Search[SeveralRequest]
+) -> dict[str, GearPlan] | None:
     """The plans with their gears' predictions, if all keep their latencies: on the traces, and in each range."""
     first = next(iter(plans))
     so_far.tell(f"confirming {first}", 0.9)

@@ -7,6 +7,7 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices, is_remote
 from gearshift.objective import Metric, Objective
+from gearshift.planner import planners
 from gearshift.planner.language.request import MEMORY_SHARE, LanguageRequest
 from gearshift.planner.space.request import Progress, silent
 from gearshift.plans.hardware_file import read_hardware
@@ -47,8 +48,6 @@ def plan_language(
     One of `ttft_s`, `per_token_s` and `total_s` names the time and its limit; with an accuracy alone
     the time that `metric` names (the first token's) is made as short as may be. Raises `Infeasible`.
     """
-    from gearshift.planner.language import planners
-
     request = language_request(profile, trace, **asked)
     if fewest:
         made = planners.fewest(planner, request, most=MOST_DEVICES, progress=progress)
@@ -72,8 +71,6 @@ def plan_language_frontier(
 
     With `metric`, they are by the time that it names.
     """
-    from gearshift.planner.language import planners
-
     for name, metric in TIMES.items():
         require(
             asked.get(name) is None,

@@ -31,7 +31,7 @@ def compare_graph(
     *,
     devices: Sequence[int | Hardware | PathLike],
     latencies_s: Sequence[float],
-    planners: Sequence[str] = registry.OF_GRAPHS,
+    planners: Sequence[str] = tuple(registry.for_("rows", "graph")),
     pipeline: str | None = None,
     percentile: float = 0.95,
     memory_bytes: int | None = None,
@@ -41,17 +41,17 @@ def compare_graph(
     progress: Progress = silent,
     **asked: Any,
 ) -> "Comparison":
-    """As `compare`, for a pipeline that `profile` recorded: its planners are `planners.OF_GRAPHS`.
+    """As `compare`, for a pipeline that `profile` recorded: its planners are `planners.for_("rows", "graph")`.
 
     `profiles`, `pipeline` and what else is `asked` are as in `plan_pipeline`. Latencies and
     accuracies are of the whole graph, from one end to the other.
     """
     from gearshift.planner.compare import compared
-    from gearshift.planner.comparing.graphs import run_graph_planner, worst_composed
+    from gearshift.planner.joint.candidates import worst_composed
     from gearshift.planner.side_by_side import run_side_by_side
 
     for name in (*planners, *(baselines or ())):
-        registry.require_graph_planner(name)
+        registry.require_planner(name, "rows", "graph")
     for accuracy in accuracies or ():
         Objective(accuracy=accuracy)  # refuses bad ones at once
     require(bool(planners and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
@@ -71,6 +71,6 @@ def compare_graph(
     names = dict.fromkeys(planners)
     jobs = [(name, request(count, slo_s)) for name in names for count in sorted(hardware) for slo_s in slos_s]
     at_once = processes or usable_processors()
-    runs = run_side_by_side(run_graph_planner, jobs, processes=at_once, progress=progress, graphs=True)
+    runs = run_side_by_side(jobs, processes=at_once, progress=progress)
     against = BASELINES if baselines is None else baselines
     return compared(runs, worst_composed(base), baselines=against, accuracies=accuracies)

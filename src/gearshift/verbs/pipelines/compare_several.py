@@ -28,7 +28,7 @@ def compare_together(
     *,
     devices: Sequence[int | Hardware | PathLike],
     latencies_s: Mapping[str, Sequence[float]],
-    planners: Sequence[str] = registry.OF_SEVERAL,
+    planners: Sequence[str] = tuple(registry.for_("rows", "several")),
     memory_bytes: int | None = None,
     accuracies: Sequence[float] | None = None,
     baselines: Sequence[str] | None = None,
@@ -36,18 +36,17 @@ def compare_together(
     progress: Progress = silent,
     **asked: Any,
 ) -> "Comparison":
-    """As `compare`, for several operators that share devices: its planners are `planners.OF_SEVERAL`.
+    """As `compare`, for several operators that share devices: its planners are `planners.for_("rows", "several")`.
 
     `latencies_s` has for each operator as many objectives: the first of all make the first run, and
     so on. In the comparison the longest of a run stands for them, so that these must differ.
     Accuracies are means over all requests. What else is `asked` is as in `plan_together`.
     """
-    from gearshift.planner.compare import compared
-    from gearshift.planner.comparing.several import run_planner_of_several, worst_of_several
+    from gearshift.planner.compare import compared, worst_of_several
     from gearshift.planner.side_by_side import run_side_by_side
 
     for name in (*planners, *(baselines or ())):
-        registry.require_planner_of_several(name)
+        registry.require_planner(name, "rows", "several")
     for accuracy in accuracies or ():
         Objective(accuracy=accuracy)  # refuses bad ones at once
     measured = named_profiles(profiles)
@@ -74,7 +73,7 @@ def compare_together(
     }
     jobs = [(name, request) for name in dict.fromkeys(planners) for request in requests.values()]
     at_once = processes or usable_processors()
-    runs = run_side_by_side(run_planner_of_several, jobs, processes=at_once, progress=progress)
+    runs = run_side_by_side(jobs, processes=at_once, progress=progress)
     worst = worst_of_several(next(iter(requests.values())))
     against = BASELINES if baselines is None else baselines
     return compared(runs, worst, baselines=against, accuracies=accuracies)

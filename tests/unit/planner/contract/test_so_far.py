@@ -57,11 +57,11 @@ class Interrupting:
 
 # What each planner can be asked, where it has a plan before it is done.
 CASES = [
-    *((name, what) for name in planners.MODULES for what in ("latency", "frontier")),
-    *((name, "accuracy") for name in planners.MODULES if name != "coordinate"),
+    *((name, what) for name in planners.for_() for what in ("latency", "frontier")),
+    *((name, "accuracy") for name in planners.for_() if name != "coordinate"),
     *((name, "fewest") for name in ("optimal", "single", "frontier", "static-cascade")),
 ]
-SHORT = {("optimal", "latency"), ("optimal", "accuracy"), *((name, "frontier") for name in planners.MODULES)}
+SHORT = {("optimal", "latency"), ("optimal", "accuracy"), *((name, "frontier") for name in planners.for_())}
 """Cases that `make test` tries: each planner once, and the default one for a plan."""
 
 

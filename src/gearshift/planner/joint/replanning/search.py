@@ -19,6 +19,9 @@ import numpy as np
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.placement import Placement
+from gearshift.planner.contract.planner import Planner
+from gearshift.planner.contract.so_far import Search
+from gearshift.planner.joint.candidates import tuples_of
 from gearshift.planner.joint.fastest_path import fastest_path
 from gearshift.planner.joint.off_front import OffFront
 from gearshift.planner.joint.placing import place
@@ -47,6 +50,17 @@ class Confirmed(NamedTuple):
     margin: float
     on_part_a: Simulation
     predicted: ServingResult
+
+
+def _best_within(so_far: Search[PipelineRequest]) -> GearPlan:
+    tuples = tuples_of(so_far.request)
+    front = tuples.candidates(tuples.front().chosen)
+    placed = {model for candidate in front for model in candidate.models}
+    off_front = OffFront(tuples.of_models(placed))
+    return plan_pipeline(so_far.request, front, off_front=off_front, progress=so_far.report)
+
+
+PLANNER = Planner(name="joint", best_within=_best_within, certifies=True)
 
 
 def plan_pipeline(
@@ -183,10 +197,6 @@ def finished(found: Confirmed, request: PipelineRequest) -> GearPlan:
         )
     made = _without_idle_models(found.plan, request)
     return msgspec.structs.replace(made, predictions={request.name: found.predicted}, unfinished=found.plan.unfinished)
-
-
-def signed(made: GearPlan, planner: str) -> GearPlan:
-    return msgspec.structs.replace(made, planner=planner)
 
 
 def too_slow(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, load_qps: float) -> Infeasible:

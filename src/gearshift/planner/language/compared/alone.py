@@ -6,7 +6,7 @@ from msgspec import UNSET
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, is_remote
-from gearshift.planner.contract.so_far import TimedSearch
+from gearshift.planner.contract.so_far import Search
 from gearshift.planner.language.candidates import Stage, table_of
 from gearshift.planner.language.choices import PlanMaker
 from gearshift.planner.language.layouts import layouts
@@ -50,7 +50,7 @@ def each_language_alone(
     the models that they are named after, and rest where that is another.
     """
     request = request_as_made(plan, profile, trace)
-    answers, workload = LanguageSearch(request, TimedSearch(None)).answers, request.workload(PART_B)
+    answers, workload = LanguageSearch(request, Search(request)).answers, request.workload(PART_B)
     found = []
     for number, model in enumerate(profile.models):
         progress(f"{model} alone", number / len(profile.models))

@@ -1,18 +1,18 @@
 """Planners of language models side by side, with a control: the best plan where certainties are permuted."""
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from gearshift.errors import GearshiftError, require
+from gearshift.errors import require
 from gearshift.objective import Metric
-from gearshift.planner.compare import INTERRUPTED
-from gearshift.planner.language import planners
+from gearshift.planner.compare import INTERRUPTED, ran
 from gearshift.planner.language.compared.shared import SharedSearches
+from gearshift.planner.language.planners import LanguagePlanner, Searches
 from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.planners import DEFAULT, named, require_planner
 from gearshift.planner.space.request import Progress, silent
 from gearshift.plans.prices import price_per_hour
 from gearshift.result import ServingResult
@@ -66,7 +66,7 @@ def compare_language(
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         if name != CONTROL:
-            planners.named(name)
+            require_planner(name, "tokens")
     require(bool(wanted and requests), "nothing to compare", remedy="name planners, devices and limits")
     shared = SharedSearches()
     jobs, runs = [(name, request) for request in requests for name in wanted], list[LanguageRun]()
@@ -81,7 +81,7 @@ def compare_language(
             raise
         progress(f"interrupted: {len(runs)} of {len(jobs)} runs are kept", len(runs) / len(jobs))
         error = {"kind": INTERRUPTED, "message": "ended before it had a plan"}
-        runs += [_told(name, request, error=error) for name, request in jobs[len(runs) :]]
+        runs += [_told(name, request, planning_s=0.0, error=error) for name, request in jobs[len(runs) :]]
     return LanguageComparison(
         metric=requests[0].metric,
         percentile=requests[0].objective.percentile,
@@ -91,33 +91,28 @@ def compare_language(
 
 
 def _control(request: LanguageRequest, shared: SharedSearches) -> LanguageRun:
-    runs = [_run(CONTROL, planners.DEFAULT, request, shared.permuted(seed)) for seed in range(CONTROLS)]
+    runs = [_run(CONTROL, DEFAULT, request, shared.permuted(seed)) for seed in range(CONTROLS)]
     known = sorted((run for run in runs if run.predicted is not None), key=_quality)
     return known[len(known) // 2] if known else runs[0]
 
 
-def _run(shown: str, planner: str, request: LanguageRequest, search_for: planners.Searches) -> LanguageRun:
-    began, found = time.perf_counter(), dict[str, Any]()
-    try:
-        made = planners.plan(planner, request, so_far_at_ctrl_c=False, search_for=search_for)
-        found = {
-            "predicted": made.predictions[made.name],
-            "gears": len(made.pipeline.gears),
-            "unfinished": made.unfinished,
-        }
-    except GearshiftError as known:
-        found = {"error": known.facts()}
-    return _told(shown, request, planning_s=time.perf_counter() - began, **found)
+def _run(shown: str, planner: str, request: LanguageRequest, search_for: Searches) -> LanguageRun:
+    def planned() -> dict[str, Any]:
+        one: LanguagePlanner = named(planner, "tokens")  # type: ignore[assignment]
+        made = one.with_searches(search_for).plan(request, keeps_at_ctrl_c=False)
+        gears, predicted = len(made.pipeline.gears), made.predictions[made.name]
+        return {"predicted": predicted, "gears": gears, "unfinished": made.unfinished}
+
+    return _told(shown, request, **ran(planned))
 
 
 def _told(shown: str, request: LanguageRequest, **found: Any) -> LanguageRun:
-    known: dict[str, Any] = {"planning_s": 0.0, **found}
     return LanguageRun(
         planner=shown,
         devices=len(request.hardware.devices),
         limit_s=request.latency_s,
         price_per_hour=price_per_hour(request.hardware),
-        **known,
+        **found,
     )
 
 
@@ -128,5 +123,5 @@ def _quality(run: LanguageRun) -> float:
 def _worth(runs: Sequence[LanguageRun]) -> Iterable[tuple[int, float, float]]:
     control = {(run.devices, run.limit_s): _quality(run) for run in runs if run.planner == CONTROL}
     for run in runs:
-        if run.planner == planners.DEFAULT and np.isfinite(control.get((run.devices, run.limit_s), np.nan)):
+        if run.planner == DEFAULT and np.isfinite(control.get((run.devices, run.limit_s), np.nan)):
             yield run.devices, run.limit_s, _quality(run) - control[run.devices, run.limit_s]

@@ -1,5 +1,6 @@
 """Explain a plan of language models: what its gears cost, what more quality would break, what certainty is worth."""
 
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import UNSET
 from gearshift.cascade import Cascade
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.objective import Objective
-from gearshift.planner.contract.so_far import TimedSearch
+from gearshift.planner.contract.so_far import Search
 from gearshift.planner.language.candidates import BY_ID, Stage, Stages, fronts, table_of
 from gearshift.planner.language.choices import Choice, GearChoice, PlanMaker
 from gearshift.planner.language.compared.alone import each_language_alone, request_as_made
@@ -104,9 +105,7 @@ def explain_language(
     progress("replaying the trace", 0.95)
     tables, on_b = engine_tables(plan, profile), workloads_of(request, PART_B)
     result = simulate_language(tables, profile, on_b[0]).result(profile, pipeline.objective)
-    other = LanguageRequest(
-        **{name: getattr(request, name) for name in request.__dataclass_fields__} | {"profile": permuted(profile)}
-    )
+    other = replace(request, profile=permuted(profile))
     worth = replayed(request, tables, on_b).quality - replayed(other, tables, on_b).quality
     return LanguageExplanation(
         objective=pipeline.objective,
@@ -131,7 +130,7 @@ def stages_of(cascade: Cascade, models: tuple[str, ...]) -> Stages:
 
 def _as_choice(plan: GearPlan, request: LanguageRequest) -> tuple[PlanMaker, Choice]:
     """The plan's gears among the candidates of its placement; shares of load are as the planner balances them."""
-    search = LanguageSearch(request, TimedSearch(None))
+    search = LanguageSearch(request, Search(request))
     models = request.profile.models
     everything = PlanMaker(request, plan.placement, search.table)
     usable = np.flatnonzero(np.isfinite(everything.bottleneck_s))

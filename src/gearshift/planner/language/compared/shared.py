@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gearshift.planner.contract.so_far import TimedSearch
+from gearshift.planner.contract.so_far import Search
 from gearshift.planner.language.compared.control import permuted
 from gearshift.planner.language.planners import Searches
 from gearshift.planner.language.request import LanguageRequest
@@ -27,7 +27,9 @@ class SharedSearches:
         self._first: LanguageSearch | None = None
         self._permuted: dict[int, LanguageSearch] = {}
 
-    def of(self, request: LanguageRequest, so_far: TimedSearch, *, single_models: bool = False) -> LanguageSearch:
+    def of(
+        self, request: LanguageRequest, so_far: Search[LanguageRequest], *, single_models: bool = False
+    ) -> LanguageSearch:
         if request.budget_s is not None or request.objective.latency_s is None:
             return LanguageSearch(request, so_far, single_models=single_models)
         return self._begun(request).within(request.latency_s, so_far, single_models=single_models)
@@ -35,7 +37,9 @@ class SharedSearches:
     def permuted(self, seed: int) -> Searches:
         """Searches where certainties are permuted."""
 
-        def search_for(request: LanguageRequest, so_far: TimedSearch, *, single_models: bool = False) -> LanguageSearch:
+        def search_for(
+            request: LanguageRequest, so_far: Search[LanguageRequest], *, single_models: bool = False
+        ) -> LanguageSearch:
             if request.budget_s is not None or request.objective.latency_s is None:
                 other = replace(request, profile=permuted(request.profile, seed=seed))
                 return LanguageSearch(other, so_far, single_models=single_models)
@@ -49,7 +53,7 @@ class SharedSearches:
 
     def _begun(self, request: LanguageRequest) -> LanguageSearch:
         if self._first is None or not _alike_but_for_latency(self._first.request, request):
-            self._first, self._permuted = LanguageSearch(request, TimedSearch(None)), {}
+            self._first, self._permuted = LanguageSearch(request, Search(request)), {}
             self._first.begins_alone = True
         return self._first
 

@@ -2,7 +2,7 @@ from functools import cache
 
 import pytest
 
-from gearshift.planner.language import planners
+from gearshift.planner import planners
 from gearshift.planner.language.compared.alone import each_language_alone, request_as_made
 from gearshift.planner.one_alone import OneAlone
 from gearshift.profiles.profile import PART_B

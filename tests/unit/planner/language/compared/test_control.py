@@ -7,8 +7,8 @@ from gearshift.planner.language.candidates import answers_of, candidate_table, m
 from gearshift.planner.language.compared.compare import CONTROL, compare_language
 from gearshift.planner.language.compared.control import oracle, permuted
 from gearshift.planner.language.compared.explain import explain_language, stages_of
-from gearshift.planner.language.planners import plan
 from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.planners import plan
 from gearshift.profiles.profile import PART_A, PART_B
 from tests.language_profiles import MODELS, bursty_trace, language_profile
 

@@ -2,22 +2,18 @@ import dataclasses
 
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.compare import compared
-from gearshift.planner.comparing.graphs import PLANNERS, run_graph_planner, worst_composed
+from gearshift.planner.compare import compared, run_planner
+from gearshift.planner.joint.candidates import worst_composed
 from tests.unit.planner.joint.strips import strips
-
-
-def test_every_planner_of_graphs_is_in_the_registry() -> None:
-    assert tuple(PLANNERS) == planners.OF_GRAPHS
 
 
 def test_runs_of_a_graph_are_compared_as_those_of_one_operator_are() -> None:
     request = strips(latency_s=0.05, qps=90.0)
-    runs = [run_graph_planner(name, request) for name in PLANNERS]
+    runs = [run_planner(name, request) for name in planners.for_("rows", "graph")]
     assert [run.error for run in runs] == [None] * 3
     assert [(run.devices, run.latency_objective_s, run.percentile) for run in runs] == [(2, 0.05, 0.95)] * 3
     found = compared(runs, worst_composed(request), baselines=["apart"])
-    assert found.planners == tuple(PLANNERS)
+    assert found.planners == tuple(planners.for_("rows", "graph"))
     assert found.reference[0] == 0.5
     (joint, *_) = found.runs
     assert found.reference[1] < joint.accuracy
@@ -26,7 +22,7 @@ def test_runs_of_a_graph_are_compared_as_those_of_one_operator_are() -> None:
 
 def test_a_latency_that_no_plan_keeps_is_an_error_of_the_run() -> None:
     request = strips(latency_s=0.05)
-    found = run_graph_planner("joint", dataclasses.replace(request, objective=Objective(latency_s=1e-4)))
+    found = run_planner("joint", dataclasses.replace(request, objective=Objective(latency_s=1e-4)))
     assert found.predicted is None
     assert found.error is not None
     assert found.error["kind"] == "infeasible"

@@ -4,22 +4,16 @@ import msgspec
 import pytest
 
 from gearshift.cli.offline.compare import as_csv
-from gearshift.planner import planners
-from gearshift.planner.compare import Run, compared, worst_accuracy
-from gearshift.planner.comparing.several import PLANNERS, run_planner_of_several, worst_of_several
+from gearshift.planner.compare import Run, compared, run_planner, worst_accuracy, worst_of_several
 from gearshift.reporting.comparison_page import comparison_page
 from tests.unit.planner.several.worlds import CATS, DOGS, two_operators
 
 SEVERAL = two_operators()
 
 
-def test_every_planner_of_several_is_in_the_registry() -> None:
-    assert tuple(PLANNERS) == planners.OF_SEVERAL
-
-
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return run_planner_of_several("apart", SEVERAL)
+    return run_planner("apart", SEVERAL)
 
 
 @pytest.mark.long
