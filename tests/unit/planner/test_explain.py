@@ -10,8 +10,9 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.explain import Explanation, explain, neighbours
+from gearshift.planner.explain import Explanation, explain
 from gearshift.planner.search.optimal import PLANNER, single_model_plan
+from gearshift.planner.what_if import neighbours
 from gearshift.plans.plan_file import encode_plan, read_plan
 from tests.unit.planner import fake
 from tests.unit.planner.little import PROFILE, constant_plan, little_request, little_trace

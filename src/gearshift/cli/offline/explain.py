@@ -22,7 +22,8 @@ from gearshift.cli.common.tables import (
 from gearshift.cli.language.explain import explain_of_language
 from gearshift.cli.pipelines.explain_pipelines import explain_pipelines
 from gearshift.objective import Objective
-from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
+from gearshift.planner.explain import Explanation, NextCascade, RangeExplanation, Unplaced
+from gearshift.planner.what_if import Neighbour
 from gearshift.plans.plan_file import read_plan
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import counted, percentile_name

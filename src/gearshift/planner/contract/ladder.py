@@ -18,7 +18,7 @@ from gearshift.planner.contract.so_far import OutOfTime, Search, SoFar, all_so_f
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import replay, seeds_for
-from gearshift.planner.space.bisection import narrowed
+from gearshift.planner.space.bisection import geometric, narrowed
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import OfLatency, PlanRequest
@@ -248,6 +248,4 @@ def lowest_latency(so_far: Search[R], accuracy: float, search: WithinLatency[R])
         except Infeasible:
             return None
 
-    return narrowed(
-        feasible, found, fails=low, at_most=high, precision=search.precision, middle=lambda a, b: (a * b) ** 0.5
-    )
+    return narrowed(feasible, found, fails=low, at_most=high, precision=search.precision, middle=geometric)

@@ -20,14 +20,13 @@ from gearshift.planner.cores.core_assignment import Option, fewest_core_seconds,
 from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_count, one_of_each
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
-from gearshift.planner.search.accuracy_objective import CERTIFICATES, too_few_samples
+from gearshift.planner.search.accuracy_objective import CERTIFICATES, claimed, too_few_samples
 from gearshift.planner.search.capacities import UNVISITED_WEIGHT
 from gearshift.planner.search.slo_search import ALPHAS
 from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades, single_models, work_per_request_s
 from gearshift.planner.space.metered import range_weights, time_and_requests_of_ranges
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, load_ranges, silent
 from gearshift.profiles.profile import PART_B
-from gearshift.result import lower_confidence_bound
 from gearshift.support.numbers import plain
 from gearshift.support.processors import usable_processors
 
@@ -225,12 +224,8 @@ class _Search:
         return assemble(request, placement, gears, alpha=alpha)
 
     def certain(self, accuracy: float) -> float:
-        """The accuracy to claim: its lower bound where a confidence is asked for."""
-        confidence = self.request.objective.confidence
-        if confidence is None:
-            return accuracy
         n = len(self.profile.predictions.indices(PART_B))
-        return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
+        return claimed(accuracy, n, self.request.objective.confidence)
 
     def overloaded(self, margin: float) -> Infeasible:
         table = self.table(margin)

@@ -16,6 +16,7 @@ from gearshift.planner.evaluate.assemble import curves_of
 from gearshift.planner.evaluate.balance import balanced
 from gearshift.planner.evaluate.cells import Cell, measured_in, rank_of
 from gearshift.planner.joint.request import PipelineRequest
+from gearshift.planner.space.bisection import climbed
 from gearshift.profiles.profile import PART_A, RunTimeCurve
 from gearshift.profiles.several import as_one
 from gearshift.simulator.simulate import Simulation, prepare
@@ -189,13 +190,11 @@ class SteadyTuples:
         """Climb from the size that held last, to the better neighbour until one holds or none is better."""
         sizes = self.sizes()
         at = min(range(len(sizes)), key=lambda i: abs(sizes[i] - (self._last_held or sizes[-1])))
-        while not self.meets(self.cell(candidate, load_qps, sizes[at])):
-            near = range(max(0, at - 1), min(len(sizes), at + 2))
-            better = min(near, key=lambda i: (rank_of(self.cell(candidate, load_qps, sizes[i])), i != at))
-            if better == at:
-                break
-            at = better
-        return sizes[at]
+
+        def cell(i: int) -> Cell:
+            return self.cell(candidate, load_qps, sizes[i])
+
+        return sizes[climbed(at, len(sizes), lambda i: rank_of(cell(i)), lambda i: self.meets(cell(i)))]
 
     def _busiest(self, candidate: Candidate) -> float:
         return max(self._busy(candidate).values(), default=math.inf)

@@ -19,6 +19,7 @@ from gearshift.objective import Objective
 from gearshift.planner.evaluate.confirm import slowest_of
 from gearshift.planner.language.choices import Choice, GearChoice, PlanMaker
 from gearshift.planner.language.replays import times_s
+from gearshift.planner.space.bisection import geometric, split
 from gearshift.result import percentile_rank
 from gearshift.simulator.engines.simulate_language import simulate_language
 
@@ -80,10 +81,7 @@ class Steady:
         low, high = self._lowest_qps(candidate), self._lowest_qps(candidate) if best is None else best.rate_qps
         if best is not None and best.load <= load:
             return best
-        while high > low * RATE_PRECISION:
-            middle = (low * high) ** 0.5
-            low, high = (low, middle) if self.cell(candidate, middle).load > load else (middle, high)
-        return self.cell(candidate, low)
+        return self._highest(candidate, low, high, lambda cell: not cell.load > load)
 
     def cell(self, candidate: int, rate_qps: float) -> SteadyCell:
         key = candidate, rate_qps
@@ -93,19 +91,23 @@ class Steady:
 
     def _capacity(self, candidate: int) -> SteadyCell | None:
         low = self._lowest_qps(candidate)
-        if not self._holds(candidate, low):
+        if not self._holds(self.cell(candidate, low)):
             return None
         high = HIGHEST_UTILISATION / float(self.maker.bottleneck_s[candidate])
-        if self._holds(candidate, high):
+        if self._holds(self.cell(candidate, high)):
             return self.cell(candidate, high)
-        while high > low * RATE_PRECISION:
-            middle = (low * high) ** 0.5
-            low, high = (middle, high) if self._holds(candidate, middle) else (low, middle)
-        return self.cell(candidate, low)
+        return self._highest(candidate, low, high, self._holds)
 
-    def _holds(self, candidate: int, rate_qps: float) -> bool:
+    def _highest(self, candidate: int, low: float, high: float, holds: Callable[[SteadyCell], bool]) -> SteadyCell:
+        """The cell at the highest rate that holds, to `RATE_PRECISION`."""
+        rate_qps, _ = split(
+            lambda qps: holds(self.cell(candidate, qps)), low, high, precision=RATE_PRECISION, middle=geometric
+        )
+        return self.cell(candidate, rate_qps)
+
+    def _holds(self, cell: SteadyCell) -> bool:
         latency_s = math.inf if self.objective.latency_s is None else self.objective.latency_s
-        return self.cell(candidate, rate_qps).share_late(latency_s) <= 1 - self.objective.percentile
+        return cell.share_late(latency_s) <= 1 - self.objective.percentile
 
     def _lowest_qps(self, candidate: int) -> float:
         return LOWEST_UTILISATION / float(self.maker.bottleneck_s[candidate])

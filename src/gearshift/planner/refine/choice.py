@@ -13,8 +13,9 @@ from gearshift.planner.contract.ladder import accuracy_on_part_a, undominated_pl
 from gearshift.planner.contract.median import frontier_within_median, within_median
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import R
-from gearshift.planner.evaluate.assemble import with_pipeline, without_idle_models
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.refine.search import PLANNER
+from gearshift.planner.space.beside import without_idle_models
 from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.plans.prices import price_per_hour
 from gearshift.support.numbers import milliseconds, plain

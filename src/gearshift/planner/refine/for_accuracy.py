@@ -17,11 +17,10 @@ from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import quality_of_records
 from gearshift.planner.refine.way import Way, pairs_of
-from gearshift.planner.search.accuracy_objective import CERTIFICATES, OnDevices, too_few_samples
+from gearshift.planner.search.accuracy_objective import CERTIFICATES, OnDevices, claimed, too_few_samples
 from gearshift.planner.search.plan_search import NOISE
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
-from gearshift.result import lower_confidence_bound
 
 
 def best_by_objective(so_far: SoFar, search: ladder.OfCascades) -> GearPlan:
@@ -90,7 +89,7 @@ def _fastest_certified(so_far: SoFar, search: ladder.OfCascades) -> GearPlan:
     samples = min(len(request.trace), len(request.profile.predictions.indices(PART_B)))
 
     def certain(accuracy: float, n: int) -> float:
-        return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
+        return claimed(accuracy, n, confidence)
 
     needed, best = target, 0.0
     for _ in range(CERTIFICATES):

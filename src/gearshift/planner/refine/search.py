@@ -12,17 +12,19 @@ import msgspec
 
 from gearshift.cascade import Cascade
 from gearshift.errors import require
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange
+from gearshift.gear import Gear, GearPlan, GearPrediction
 from gearshift.planner.contract import ladder
 from gearshift.planner.contract.median import keeps_median, median_of
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
-from gearshift.planner.evaluate.confirm import confirmed, replay
-from gearshift.planner.evaluate.together import random_arrivals
+from gearshift.planner.evaluate.confirm import confirmed, replay, together
+from gearshift.planner.evaluate.together import SteadyOthers, random_arrivals
 from gearshift.planner.refine.for_accuracy import best_by_objective
 from gearshift.planner.refine.way import Pair, Way, pairs_of
 from gearshift.planner.search.search_space import evaluated
+from gearshift.planner.space.beside import at_all_loads
 from gearshift.planner.space.cascade_search import most_accurate_model
 from gearshift.planner.space.request import PlanRequest, least_margin
 from gearshift.profiles.profile import PART_A
@@ -143,42 +145,45 @@ def in_order(
     return [*sorted(alike, key=lambda each: each.median_s), *keeps[len(alike) :]]
 
 
-def with_steady_load(made: GearPlan, request: PlanRequest) -> GearPlan | None:
+def with_steady_load(
+    made: GearPlan, request: PlanRequest, *, on_time: Callable[[], None] = lambda: None
+) -> GearPlan | None:
     """The plan with its gears' predictions in steady load; None where a range misses the objective.
 
-    As in scope `every-range`, each range is tried at the least margin times its upper end.
+    As in scope `every-range`, each range is tried at the least margin times its upper end. Pipelines
+    beside it must keep theirs, too.
     """
-    name, pipeline = next(iter(made.pipelines.items()))
-    gears = []
-    for gear, qps in zip(pipeline.gears, request.upper_ends().tolist(), strict=True):
-        tight = steady(made, gear, least_margin(request) * qps, request)
-        if request.objective.scope == "every-range" and tight.share_late > 1 - request.objective.percentile:
-            return None
-        gears.append(msgspec.structs.replace(gear, predicted=steady(made, gear, qps, request)))
-    changed = msgspec.structs.replace(pipeline, gears=tuple(gears))
-    return msgspec.structs.replace(made, pipelines={name: changed})
+    gears, objective = [], request.objective
+    for gear, qps in zip(made.pipeline.gears, request.upper_ends().tolist(), strict=True):
+        on_time()
+        if objective.scope == "every-range":
+            tight, others_kept = steady(made, gear, least_margin(request) * qps, request)
+            if not others_kept or tight.share_late > 1 - objective.percentile:
+                return None
+        predicted, _ = steady(made, gear, qps, request)
+        gears.append(msgspec.structs.replace(gear, predicted=predicted))
+    return with_pipeline(made, gears=tuple(gears))
 
 
-def steady(made: GearPlan, gear: Gear, qps: float, request: PlanRequest) -> GearPrediction:
-    """A gear alone at a steady load, on part A."""
-    name, pipeline = next(iter(made.pipelines.items()))
-    alone = msgspec.structs.replace(gear, load_range=LoadRange(from_=0.0))
-    plan = msgspec.structs.replace(
-        made,
-        pipelines={name: msgspec.structs.replace(pipeline, gears=(alone,), planned_load=None)},
-        predictions={},
-    )
+def steady(made: GearPlan, gear: Gear, qps: float, request: PlanRequest) -> tuple[GearPrediction, bool]:
+    """A gear alone at a steady load on part A, and whether pipelines beside it, at their busy loads, are kept."""
+    others = None if request.beside is None else SteadyOthers(request.beside, request.seed)
+    plan = msgspec.structs.replace(made, pipelines={made.name: at_all_loads(made.pipeline, gear)}, predictions={})
     trace = random_arrivals(qps, STEADY_REQUESTS / qps, seed=[request.seed, 5])
     workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=request.seed)
-    run = prepare(plan, request.profile).run(workload)
-    result = run.result(request.profile, latency_objective_s=request.latency_s)
-    return GearPrediction(
+    if others is None:
+        run = prepare(plan, request.profile).run(workload)
+    else:
+        run = others.prepare(plan).run(others.beside_own(workload, qps))
+    result = run.result(together(request), latency_objective_s=request.latency_s, pipeline=made.name)
+    predicted = GearPrediction(
         load_qps=qps,
         accuracy=result.accuracy,
         latency_p95_s=result.latency_s.at(request.objective.percentile),
         share_late=result.share_late,
         utilisation=max(result.utilisation.values()),
     )
+    return predicted, others is None or others.kept_in(run)
 
 
 def _nearest_s(request: PlanRequest) -> float | None:

@@ -154,11 +154,7 @@ class OnDevices:
         return min(len(self._request.trace), len(self._request.profile.predictions.indices(PART_B)))
 
     def _certain(self, accuracy: float, n: int) -> float:
-        """The accuracy to claim: its lower bound where a confidence is asked for."""
-        confidence = self._request.objective.confidence
-        if confidence is None or accuracy < 0:
-            return accuracy
-        return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
+        return claimed(accuracy, n, self._request.objective.confidence)
 
     def _kept_accuracy(self, made: GearPlan) -> float:
         return self._certain(*self._search.kept(made))
@@ -222,6 +218,13 @@ class AccuracyObjective(OnDevices):
                 break
             needed = max(needed, reached(high)) + target - kept
         raise self._out_of_reach(max(0.0, min(kept, reached(most))))
+
+
+def claimed(accuracy: float, n: int, confidence: float | None) -> float:
+    """The accuracy to claim from `n` samples: its lower bound where a confidence is asked for."""
+    if confidence is None or accuracy < 0:
+        return accuracy
+    return lower_confidence_bound(accuracy, n, 1 - (1 - confidence) / CERTIFICATES)
 
 
 def too_few_samples(n: int, target: float, highest: float, certain: float) -> str:

@@ -12,28 +12,26 @@ from functools import cached_property
 from heapq import nlargest
 from itertools import product
 
-import msgspec
 import numpy as np
 from msgspec import UNSET
 
 from gearshift.errors import Infeasible, require
-from gearshift.gear import GearPlan, GearPrediction, LoadRange
+from gearshift.gear import GearPlan
 from gearshift.planner.contract.planner import Planner
 from gearshift.planner.contract.so_far import Search
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.confirm import confirmed, seeds_for, workload_of
-from gearshift.planner.evaluate.together import SteadyOthers, random_arrivals
-from gearshift.planner.refine.search import STEADY_REQUESTS, Found, in_order, ways
+from gearshift.planner.refine.search import Found, in_order, ways, with_steady_load
 from gearshift.planner.refine.way import Floats, Pair, Way, alone_of, pairs_of
 from gearshift.planner.several.coordinate import beside, together_in_order
 from gearshift.planner.several.plan import finished, require_accuracies, require_possible
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.hosts import place_everywhere
-from gearshift.planner.space.request import PlanRequest, least_margin, load_ranges
+from gearshift.planner.space.request import PlanRequest, load_ranges
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import Simulation, prepare
 from gearshift.support.numbers import plain
-from gearshift.workload import draw_workload, merge_workloads
+from gearshift.workload import merge_workloads
 
 PAIRS = 3
 """The most promising pairs of each operator that are put together."""
@@ -215,46 +213,14 @@ def _confirmed(
         return None
     told = {}
     for name, plan in plans.items():
-        request, pipeline = _among(several, plans, name), plan.pipelines[name]
-        gears = []
-        ends = request.upper_ends().tolist()
-        for number, (gear, qps) in enumerate(zip(pipeline.gears, ends, strict=True)):
-            so_far.check()
-            if request.objective.scope == "every-range":
-                tight, others_kept = _steady(plan, request, number, least_margin(request) * qps)
-                if not others_kept or tight.share_late > 1 - request.objective.percentile:
-                    return None
-            predicted, _ = _steady(plan, request, number, qps)
-            gears.append(msgspec.structs.replace(gear, predicted=predicted))
-        changed = msgspec.structs.replace(pipeline, gears=tuple(gears))
-        told[name] = msgspec.structs.replace(plan, pipelines={name: changed})
+        if (made := with_steady_load(plan, _among(several, plans, name), on_time=so_far.check)) is None:
+            return None
+        told[name] = made
     return told
 
 
 def _among(several: SeveralRequest, plans: Mapping[str, GearPlan], name: str) -> PlanRequest:
     return replace(several.requests[name], beside=beside(several, plans, name, kept=plans.keys()))
-
-
-def _steady(made: GearPlan, request: PlanRequest, number: int, qps: float) -> tuple[GearPrediction, bool]:
-    """A gear of an operator at a steady load beside the others' busy ones, on part A; and whether these are kept."""
-    assert request.beside is not None
-    (name,) = made.pipelines
-    pipeline = made.pipelines[name]
-    alone = msgspec.structs.replace(pipeline.gears[number], load_range=LoadRange(from_=0.0))
-    steady = msgspec.structs.replace(pipeline, gears=(alone,), planned_load=None)
-    others = SteadyOthers(request.beside, request.seed)
-    trace = random_arrivals(qps, STEADY_REQUESTS / qps, seed=[request.seed, 5])
-    workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=request.seed)
-    prepared = others.prepare(msgspec.structs.replace(made, pipelines={name: steady}, predictions={}))
-    run = prepared.run(others.beside_own(workload, qps))
-    result = run.result(request.beside.together, latency_objective_s=request.latency_s, pipeline=name)
-    return GearPrediction(
-        load_qps=qps,
-        accuracy=result.accuracy,
-        latency_p95_s=result.latency_s.at(request.objective.percentile),
-        share_late=result.share_late,
-        utilisation=max(result.utilisation.values()),
-    ), others.kept_in(run)
 
 
 def _counts_per_second(several: SeveralRequest) -> dict[str, Floats]:
