@@ -31,8 +31,8 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload, numbers_by_id
 from gearshift.objective import Objective
-from gearshift.planner.contract.so_far import Search
-from gearshift.planner.language.compared.control import oracle, permuted
+from gearshift.planner.contract.planner import Search
+from gearshift.planner.language.compared.compare import oracle, permuted
 from gearshift.planner.language.planners import LanguagePlanner
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.language.search import LanguageSearch

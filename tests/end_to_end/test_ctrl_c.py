@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gearshift.planner import planners
-from gearshift.planner.contract.so_far import BEST
+from gearshift.planner.contract.planner import BEST
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import write_profile
 from gearshift.traces.read import write_trace

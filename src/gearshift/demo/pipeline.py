@@ -10,7 +10,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.models.config import PROJECT_FILE
 from gearshift.objective import Objective
-from gearshift.planner.space.ways import device_seconds
+from gearshift.planner.space.hosts import device_seconds
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.result import ServingResult

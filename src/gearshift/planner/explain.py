@@ -23,6 +23,7 @@ from gearshift.planner.space.cascade_search import (
     pareto_cascades,
     work_per_request_s,
 )
+from gearshift.planner.space.hosts import room_for
 from gearshift.planner.space.request import (
     LARGEST_MARGIN,
     LEAST_MARGIN,
@@ -31,7 +32,6 @@ from gearshift.planner.space.request import (
     Progress,
     silent,
 )
-from gearshift.planner.space.ways import room_for
 from gearshift.planner.what_if import Neighbour, asked_for, neighbours
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.run_times import expected_ns

@@ -14,8 +14,8 @@ from gearshift.planner.joint.steady import Candidate, SteadyTuples
 from gearshift.planner.joint.tried import Bottleneck, Tried, Trying
 from gearshift.planner.one_alone import OneAlone, each_alone
 from gearshift.planner.space.bisection import climbed
+from gearshift.planner.space.hosts import room_for
 from gearshift.planner.space.request import LARGEST_MARGIN, Progress, silent
-from gearshift.planner.space.ways import room_for
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.result import ServingResult

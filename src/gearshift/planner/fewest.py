@@ -14,13 +14,12 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.planner.contract.ladder import for_accuracy
 from gearshift.planner.contract.median import within_median
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import Search
+from gearshift.planner.contract.planner import Planner, Search
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.space.bisection import first_found
+from gearshift.planner.space.hosts import narrowest_ways
 from gearshift.planner.space.request import OfLatency, PlanRequest, Progress, Request, silent
-from gearshift.planner.space.ways import narrowest_ways
 from gearshift.profiles.profile import PART_A
 from gearshift.support.numbers import plain
 

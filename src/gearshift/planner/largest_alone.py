@@ -17,10 +17,9 @@ from gearshift.planner.fewest import devices_like
 from gearshift.planner.search.infeasible import MOST_OFFERED
 from gearshift.planner.space.bisection import least_that
 from gearshift.planner.space.cascade_search import work_per_request_s
-from gearshift.planner.space.hosts import place_everywhere
+from gearshift.planner.space.hosts import narrowest_ways, place_everywhere
 from gearshift.planner.space.metered import pieces_of
 from gearshift.planner.space.request import RANGES, PlanRequest, least_margin
-from gearshift.planner.space.ways import narrowest_ways
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.workload import Trace
 

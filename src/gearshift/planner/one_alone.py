@@ -14,8 +14,8 @@ from gearshift.planner.joint.candidates import candidate_with, query_of, work_of
 from gearshift.planner.joint.steady import SteadyTuples
 from gearshift.planner.joint.tried import Trying
 from gearshift.planner.space.beside import models_of, with_settings
+from gearshift.planner.space.hosts import bytes_per_device, replica_on, ways
 from gearshift.planner.space.request import Progress, silent
-from gearshift.planner.space.ways import bytes_per_device, replica_on, ways
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.result import ServingResult

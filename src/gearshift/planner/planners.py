@@ -35,8 +35,8 @@ PLANNERS: dict[tuple[Kind, Shape], dict[str, str]] = {
     ("rows", "several"): {
         "optimal": f"{HERE}.several.plan",
         "apart": f"{HERE}.several.apart",
-        "coordinate": f"{HERE}.several.one_at_a_time:COORDINATE",
-        "frontier": f"{HERE}.several.one_at_a_time:FRONTIER",
+        "coordinate": f"{HERE}.several.apart:COORDINATE",
+        "frontier": f"{HERE}.several.apart:FRONTIER",
         "refine": f"{HERE}.several.refined",
     },
     ("rows", "graph"): {
@@ -91,7 +91,7 @@ def plan(name: str, request: Request, *, progress: Progress = silent) -> GearPla
     """Plan with planner `name` of the request's kind; raises `InvalidInput` for an unknown one, and `Infeasible`."""
     planner = named(name, *request.planned_by)
     if not isinstance(request, PlanRequest):
-        from gearshift.planner.several.policy import plan_several_by_policy
+        from gearshift.planner.several.refined import plan_several_by_policy
         from gearshift.planner.several.request import SeveralRequest
 
         if isinstance(request, SeveralRequest):

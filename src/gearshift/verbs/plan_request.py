@@ -12,8 +12,8 @@ from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
 from gearshift.objective import Objective, Policy, Scope
 from gearshift.planner.several.request import SeveralRequest
+from gearshift.planner.space.hosts import bytes_side_by_side
 from gearshift.planner.space.request import RANGES, LoadDistribution, PlanRequest
-from gearshift.planner.space.ways import bytes_side_by_side
 from gearshift.plans.hardware_file import read_hardware
 from gearshift.plans.prices import AS_OF, PER_HOUR, priced
 from gearshift.profiles.profile import Profile

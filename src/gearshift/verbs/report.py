@@ -83,7 +83,7 @@ def _largest(plan: GearPlan, profile: Profile, arrivals: Trace) -> "LargestAlone
 
 
 def _of_language(plan: Path, out: Path, trace: Trace | PathLike | None, profile: ProfileOfPlan) -> Path:
-    from gearshift.planner.language.compared.alone import each_language_alone
+    from gearshift.planner.language.compared.explain import each_language_alone
     from gearshift.reporting.language.page import write_language_page
 
     made, measured = plan_and_language_profile(plan, profile)

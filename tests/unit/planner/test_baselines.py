@@ -18,8 +18,7 @@ from gearshift.planner.baselines import placement_heuristic
 from gearshift.planner.baselines.one_gear import SINGLE
 from gearshift.planner.baselines.placement_heuristic import exclusive_placement, placements_by_rule
 from gearshift.planner.contract import ladder
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import Planner, SoFar
 from gearshift.planner.search.optimal import single_model_plan
 from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front, single_models
 from gearshift.planner.space.request import PlanRequest

@@ -13,7 +13,7 @@ from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import nearest, planners
 from gearshift.planner.contract.ladder import OfCascades, best_by_ladder
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.nearest import feasible_or_nearest
 from gearshift.planner.search.optimal import restricted
 from gearshift.planner.search.plan_search import PlanSearch

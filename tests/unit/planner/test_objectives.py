@@ -13,7 +13,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import OutOfTime, SoFar
+from gearshift.planner.contract.planner import OutOfTime, SoFar
 from gearshift.planner.evaluate import spike_recovery
 from gearshift.planner.search import accuracy_objective
 from gearshift.planner.search.optimal import PLANNER

@@ -18,9 +18,8 @@ from gearshift.planner import planners
 from gearshift.planner.baselines.placement_heuristic import exclusive_placement
 from gearshift.planner.fewest import fewest_devices
 from gearshift.planner.space.cascade_search import CandidateCascade
-from gearshift.planner.space.hosts import place_everywhere
+from gearshift.planner.space.hosts import bytes_per_device, place_everywhere
 from gearshift.planner.space.request import PlanRequest
-from gearshift.planner.space.ways import bytes_per_device
 from gearshift.workload import Trace
 from tests.often import first_short, often
 from tests.unit.planner.little import little_trace

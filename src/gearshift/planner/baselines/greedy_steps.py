@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from gearshift.gear import GearPlan
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import Search
+from gearshift.planner.contract.planner import Planner, Search
 from gearshift.planner.joint.candidates import Tuples, tuples_of
 from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.search import Assignment, confirmed, finished, too_slow

@@ -9,7 +9,7 @@ from functools import partial
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.contract import ladder
-from gearshift.planner.contract.so_far import SoFar, offer
+from gearshift.planner.contract.planner import SoFar, offer
 from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.cascade_search import CandidateCascade, single_models
 from gearshift.planner.space.hosts import place_everywhere

@@ -15,8 +15,7 @@ from gearshift.cascade import Cascade
 from gearshift.gear import GearPlan, ReplicaSettings
 from gearshift.pipeline import Node
 from gearshift.placement import Placement
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import Search
+from gearshift.planner.contract.planner import Planner, Search
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.search import Assignment, assigned, replayed

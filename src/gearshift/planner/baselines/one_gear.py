@@ -15,8 +15,7 @@ import msgspec
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.planner.contract.ladder import require_accuracy_within_reach, undominated_plans
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far, unfinished
+from gearshift.planner.contract.planner import CUT_SHORT, OutOfTime, Planner, SoFar, all_so_far, unfinished
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.bottleneck import busiest_device, refusal
 from gearshift.planner.evaluate.cells import Cell

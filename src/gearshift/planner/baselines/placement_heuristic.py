@@ -8,7 +8,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.planner.contract import ladder
-from gearshift.planner.contract.so_far import SoFar, offer
+from gearshift.planner.contract.planner import SoFar, offer
 from gearshift.planner.search.optimal import restricted
 from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front
 from gearshift.planner.space.hosts import hosts_of, place_everywhere

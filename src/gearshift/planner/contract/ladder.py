@@ -13,8 +13,7 @@ import msgspec
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import OutOfTime, Search, SoFar, all_so_far
+from gearshift.planner.contract.planner import OutOfTime, Planner, Search, SoFar, all_so_far
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import replay, seeds_for

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from gearshift.errors import InvalidInput
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.planner.space.ways import bytes_per_device, device_seconds, replica_on, ways
+from gearshift.planner.space.hosts import bytes_per_device, device_seconds, replica_on, ways
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
 

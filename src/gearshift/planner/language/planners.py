@@ -1,21 +1,67 @@
 """The planners of language models: what each of them searches, on the ladder of `contract/ladder`."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Protocol
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.objective import Asked
 from gearshift.planner.contract.ladder import WithinLatency, best_by_ladder, frontier_by_ladder
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import Search
+from gearshift.planner.contract.planner import Planner, Search
 from gearshift.planner.evaluate.assemble import with_pipeline
+from gearshift.planner.language.choices import Choice
+from gearshift.planner.language.placed import PlacedSearch
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.language.search import LanguageSearch, rounded_up_s
-from gearshift.planner.language.walk import walked
+from gearshift.planner.language.steady import limit_of
 from gearshift.support.numbers import plain
+
+FAR_BELOW = 0.5
+"""Once gears are this share of the objective fast, cheaper ones are not tried."""
+
+
+def walked(search: LanguageSearch) -> GearPlan:
+    """The most accurate of the visited gears that hold on parts A and B; raises `Infeasible`."""
+    for placement in search.placements:
+        placed = search.placed(placement)
+        visited = [(placed.replays.of(choice), choice) for choice in _walk(placed, search.request.latency_s)]
+        holding = [(found.quality, choice) for found, choice in visited if found.holds(placed.objective)]
+        for _, choice in sorted(holding, key=lambda each: -each[0]):
+            if placed.on_b_holds(choice):
+                return placed.plan(choice)
+    raise search.infeasible()
+
+
+def _walk(placed: PlacedSearch, latency_s: float) -> Iterator[Choice]:
+    order = sorted(placed.front, key=lambda c: -placed.maker.bottleneck_s[c])  # the most expensive first
+    ranges, percentile = placed.request.most_gears, placed.objective.percentile
+    top = max(limit_of(placed.steady, c, 1.0) for c in order) or 1.0
+    edges = [top * i / ranges for i in range(ranges)]
+    now = [0] * ranges
+    yield (choice := _choice(placed, now, edges, order))
+    while min(now) < len(order) - 1 and placed.replays.of(choice).worst_s(percentile) > FAR_BELOW * latency_s:
+        best, most = now, -inf
+        for i in range(ranges):
+            if now[i] == len(order) - 1:
+                continue
+            tried = [max(each, now[i] + 1) if place >= i else each for place, each in enumerate(now)]
+            placed.check()
+            found = placed.replays.of(_choice(placed, tried, edges, order))
+            if (score := found.quality / max(found.worst_s(percentile), 1e-9)) > most:
+                best, most = tried, score
+        now = best
+        yield (choice := _choice(placed, now, edges, order))
+
+
+def _choice(placed: PlacedSearch, now: list[int], edges: list[float], order: list[int]) -> Choice:
+    gears = [placed.maker.free(order[step], begins) for step, begins in zip(now, edges, strict=True)]
+    kept = [gears[0], *(b for a, b in itertools.pairwise(gears) if a.candidate != b.candidate)]
+    return tuple(kept)
+
 
 LATENCY_PRECISION = 0.1
 SAME_QUALITY = 1e-4

@@ -20,7 +20,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload
 from gearshift.placement import Placement
-from gearshift.planner.contract.so_far import Search
+from gearshift.planner.contract.planner import Search
 from gearshift.planner.language.candidates import (
     Answers,
     CandidateTable,

@@ -16,13 +16,11 @@ from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, alone
 from gearshift.objective import Objective
 from gearshift.planner.contract.ladder import undominated_plans
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far
+from gearshift.planner.contract.planner import CUT_SHORT, OutOfTime, Planner, SoFar, all_so_far
 from gearshift.planner.evaluate.assemble import assemble, rounded_up_s
 from gearshift.planner.evaluate.confirm import with_predictions
 from gearshift.planner.published.coordination.downgrading import CHEAPEST
-from gearshift.planner.published.coordination.problem import Draft, Outcome, Problem
-from gearshift.planner.published.coordination.refusal import infeasible, out_of_time
+from gearshift.planner.published.coordination.problem import Draft, Outcome, Problem, infeasible, out_of_time
 from gearshift.planner.published.coordination.submodules import (
     assign_cascades,
     place_models,

@@ -16,8 +16,7 @@ import msgspec
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, spread
+from gearshift.planner.contract.planner import CUT_SHORT, OutOfTime, Planner, SoFar, spread
 from gearshift.planner.evaluate.assemble import rounded_up_s
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.cells import Cell

@@ -11,8 +11,7 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Policy
 from gearshift.planner.contract.ladder import accuracy_on_part_a, undominated_plans
 from gearshift.planner.contract.median import frontier_within_median, within_median
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import R
+from gearshift.planner.contract.planner import Planner, R
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.refine.search import PLANNER
 from gearshift.planner.space.beside import without_idle_models

@@ -12,7 +12,7 @@ import msgspec
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.contract import ladder
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import quality_of_records

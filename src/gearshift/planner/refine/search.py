@@ -15,8 +15,7 @@ from gearshift.errors import require
 from gearshift.gear import Gear, GearPlan, GearPrediction
 from gearshift.planner.contract import ladder
 from gearshift.planner.contract.median import keeps_median, median_of
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import Planner, SoFar
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import confirmed, replay, together

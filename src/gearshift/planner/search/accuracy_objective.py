@@ -12,7 +12,7 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.search.plan_search import MOST_LESS, SAME_ACCURACY, PlanSearch

@@ -17,8 +17,7 @@ import msgspec
 from gearshift.cascade import Cascade
 from gearshift.gear import GearPlan
 from gearshift.placement import Placement
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import SoFar, all_so_far
+from gearshift.planner.contract.planner import Planner, SoFar, all_so_far
 from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA
 from gearshift.planner.evaluate.confirm import with_predictions
 from gearshift.planner.search.accuracy_objective import AccuracyObjective

@@ -21,12 +21,11 @@ from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import CUT_SHORT, spread, unfinished
+from gearshift.planner.contract.planner import CUT_SHORT, spread, unfinished
 from gearshift.planner.evaluate.assemble import rounded_up_s, with_objective
 from gearshift.planner.evaluate.confirm import holds, least_objective_s, replay, replays_at_once, slowest_on_part_a
 from gearshift.planner.evaluate.spike_recovery import recovers
-from gearshift.planner.search.choices import Choice
-from gearshift.planner.search.local_search import SELDOM
+from gearshift.planner.search.choices import SELDOM, Choice
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.search.search_space import evaluated
 from gearshift.planner.search.slo_search import SloSearch

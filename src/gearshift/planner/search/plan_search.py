@@ -16,14 +16,13 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import OutOfTime, SoFar, unfinished, with_best
+from gearshift.planner.contract.planner import OutOfTime, SoFar, unfinished, with_best
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import replay, seeds_for, with_predictions
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.evaluate.steady_state import steady_of
 from gearshift.planner.published import coordinate, frontier
-from gearshift.planner.search.search_space import SearchSpace
-from gearshift.planner.search.slices import plan_by_slices, slice_of, slices_of
+from gearshift.planner.search.search_space import SearchSpace, plan_by_slices, slice_of, slices_of
 from gearshift.planner.search.slo_search import SloSearch
 from gearshift.planner.search.unvisited import with_best_where_unvisited
 from gearshift.planner.space.cascade_search import CandidateCascade, single_models

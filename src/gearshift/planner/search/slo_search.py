@@ -26,9 +26,8 @@ from gearshift.planner.search.capacities import (
     may_keep_up,
     ranges_of,
 )
-from gearshift.planner.search.choices import Choice, Constant, PlanMaker
+from gearshift.planner.search.choices import Choice, Constant, PlanMaker, improved
 from gearshift.planner.search.infeasible import nothing_holds
-from gearshift.planner.search.local_search import improved
 from gearshift.planner.space.bisection import halfway, narrowed
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, safe_margin, silent

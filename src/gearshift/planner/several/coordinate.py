@@ -14,7 +14,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.placement import Placement
-from gearshift.planner.contract.so_far import Search
+from gearshift.planner.contract.planner import Search
 from gearshift.planner.evaluate.assemble import assemble, curves_of
 from gearshift.planner.evaluate.cells import Batching
 from gearshift.planner.evaluate.confirm import prepared_together, replay, seeds_for, together_workload

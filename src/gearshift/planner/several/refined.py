@@ -8,27 +8,28 @@ and the level of a load counts the rows of all operators. `docs/planners/several
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import nlargest
 from itertools import product
 
+import msgspec
 import numpy as np
 from msgspec import UNSET
 
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import Search
+from gearshift.planner.contract.planner import Planner, Search
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.confirm import confirmed, seeds_for, workload_of
+from gearshift.planner.refine.choice import LEAST_BETTER, chosen, ways_of
 from gearshift.planner.refine.search import Found, in_order, ways, with_steady_load
 from gearshift.planner.refine.way import Floats, Pair, Way, alone_of, pairs_of
 from gearshift.planner.several.coordinate import beside, together_in_order
 from gearshift.planner.several.plan import finished, require_accuracies, require_possible
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.hosts import place_everywhere
-from gearshift.planner.space.request import PlanRequest, load_ranges
-from gearshift.profiles.profile import PART_A
+from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent
+from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.simulator.simulate import Simulation, prepare
 from gearshift.support.numbers import plain
 from gearshift.workload import merge_workloads
@@ -159,12 +160,12 @@ def tuples_of(several: SeveralRequest) -> Iterator[PairsTogether]:
     for name, request in several.requests.items():
         pairs = sorted(pairs_of(request), key=lambda pair: -pair.promise(Way()))[:PAIRS]
         offered[name] = pairs or alone_of(request)
-    for chosen in product(*offered.values()):
-        models = [model for pair in chosen for model in pair.models]
+    for tried in product(*offered.values()):
+        models = [model for pair in tried for model in pair.models]
         placement = place_everywhere(several.together, several.hardware, models=models)
-        if len(placement.replicas) < sum(len(pair.placement.replicas) for pair in chosen):
+        if len(placement.replicas) < sum(len(pair.placement.replicas) for pair in tried):
             continue
-        yield PairsTogether(several, dict(zip(offered, chosen, strict=True)))
+        yield PairsTogether(several, dict(zip(offered, tried, strict=True)))
 
 
 def _tried(refining: PairsTogether, way: Way, so_far: Search[SeveralRequest]) -> Found[PairsTogether]:
@@ -230,3 +231,46 @@ def _counts_per_second(several: SeveralRequest) -> dict[str, Floats]:
         name: np.pad(counts := request.trace.counts_per_second(), (0, max(0, seconds - len(counts))))
         for name, request in several.requests.items()
     }
+
+
+def plan_several_by_policy(
+    planner: Planner[SeveralRequest], several: SeveralRequest, *, progress: Progress = silent
+) -> GearPlan:
+    """The plan of `planner`, one that refines, or of both the one that is more accurate over all requests.
+
+    Each pipeline says why it is that one. Raises `Infeasible` without any.
+    """
+    if several.policy == "gears":
+        return planner.plan(several, progress=progress)
+    ways = ways_of(planner, PLANNER, several.policy)
+    part = _with_budget(several, 1 / len(ways))
+    finds = {way.name: partial(way.plan, part, progress=progress) for way in ways}
+    made, why = chosen(finds, part.budget_s, lambda refining, gears: _better(refining, gears, several))
+    return _because(made, several, why)
+
+
+def _better(refining: GearPlan, gears: GearPlan, several: SeveralRequest) -> tuple[bool, str]:
+    """By part A, and no less accurate by part B, as for one operator."""
+    on_a, other_a = (accuracy_of(several, made, part=PART_A) for made in (refining, gears))
+    on_b, other_b = (accuracy_of(several, made, part=PART_B) for made in (refining, gears))
+    return on_a - other_a >= LEAST_BETTER and on_b >= other_b, (
+        f"over all operators {100 * on_a:.2f} % are right with refining, {100 * other_a:.2f} with gears alone, "
+        f"replayed with part A; {100 * on_b:.2f} and {100 * other_b:.2f} with part B"
+    )
+
+
+def _with_budget(several: SeveralRequest, share: float) -> SeveralRequest:
+    requests = {
+        name: replace(one, budget_s=None if one.budget_s is None else share * one.budget_s)
+        for name, one in several.requests.items()
+    }
+    return replace(several, requests=requests)
+
+
+def _because(made: GearPlan, several: SeveralRequest, why: str) -> GearPlan:
+    pipelines = dict(made.pipelines)
+    for name, request in several.requests.items():
+        if (asked := pipelines[name].asked) is not None:
+            asked = msgspec.structs.replace(asked, chosen_because=why, budget_s=request.budget_s)
+            pipelines[name] = msgspec.structs.replace(pipelines[name], asked=asked)
+    return msgspec.structs.replace(made, pipelines=pipelines)

@@ -8,7 +8,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Metric, Objective
 from gearshift.planner import planners
-from gearshift.planner.contract.so_far import BEST, OutOfTime
+from gearshift.planner.contract.planner import BEST, OutOfTime
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.profile import PART_B

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from gearshift.planner.contract.so_far import Search
+from gearshift.planner.contract.planner import Search
 from gearshift.planner.language.improving import improved
 from gearshift.planner.language.placed import PlacedSearch
 from gearshift.planner.language.replays import replayed

@@ -14,7 +14,7 @@ from gearshift.hardware import GIB, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner import planners
-from gearshift.planner.contract import so_far
+from gearshift.planner.contract import planner as contract
 from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.published.frontier import PLANNER
 from gearshift.planner.space.pareto import undominated
@@ -331,7 +331,7 @@ class Ticking:
 
 def test_a_search_cut_short_gives_its_best_plan_so_far_marked_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     """After 35 simulations of more than a hundred, of which one is past the walk's part of the time."""
-    monkeypatch.setattr(so_far, "time", Ticking())
+    monkeypatch.setattr(contract, "time", Ticking())
     short, long = (frontier(little_request(budget_s=budget_s)) for budget_s in (0.5, 1000))
     assert {made.unfinished for made in short} == {True}
     assert {made.unfinished for made in long} == {False}

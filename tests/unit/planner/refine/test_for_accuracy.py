@@ -14,7 +14,7 @@ from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.evaluate.confirm import SEEDS, quality_of_records, replay, workload_of
 from gearshift.planner.refine.choice import price_of_used
 from gearshift.planner.refine.for_accuracy import _Refining

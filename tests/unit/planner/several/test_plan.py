@@ -11,12 +11,11 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.baselines.one_gear import SINGLE
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.search.plan_search import holds_every_range
 from gearshift.planner.several import layouts, plan
 from gearshift.planner.several.coordinate import Coordination, beside, together_in_order
-from gearshift.planner.several.divided import plans_on_own_devices
-from gearshift.planner.several.plan import PLANNER
+from gearshift.planner.several.plan import PLANNER, plans_on_own_devices
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.beside import part_of
 from gearshift.plans.plan_tables import plan_tables

@@ -16,9 +16,8 @@ from gearshift.planner.contract.planner import Planner
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.explain_together import explain_together
 from gearshift.planner.refine.way import Way
-from gearshift.planner.several.policy import plan_several_by_policy
 from gearshift.planner.several.refined import PLANNER as REFINE
-from gearshift.planner.several.refined import PairsTogether, accuracy_of, run_of, tuples_of
+from gearshift.planner.several.refined import PairsTogether, accuracy_of, plan_several_by_policy, run_of, tuples_of
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.beside import part_of
 from gearshift.profiles.profile import PART_A, PART_B, Profile

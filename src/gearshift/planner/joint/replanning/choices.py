@@ -15,8 +15,7 @@ import numpy as np
 
 from gearshift.cascade import Cascade
 from gearshift.gear import Gear, GearPlan, TimedQuality
-from gearshift.planner.joint.replanning.timed_quality import Query, timed_quality
-from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
+from gearshift.planner.joint.replanning.timed_quality import Query, allowing, timed_quality, timed_query
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
 from gearshift.planner.space.request import Progress, load_ranges, silent

@@ -10,7 +10,8 @@ tuple carries a load alone, all gears get them.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 import msgspec
@@ -18,11 +19,9 @@ import numpy as np
 
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import Search
-from gearshift.planner.joint.candidates import tuples_of
-from gearshift.planner.joint.fastest_path import fastest_path
-from gearshift.planner.joint.off_front import OffFront
+from gearshift.pipeline import Edge, Node
+from gearshift.planner.contract.planner import Planner, Search
+from gearshift.planner.joint.candidates import OffFront, tuples_of
 from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.choices import choosing_everywhere, keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.request import PipelineRequest
@@ -221,3 +220,29 @@ def too_slow(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, l
 
 def _ranges(request: PipelineRequest) -> list[LoadRange]:
     return load_ranges(np.array(request.upper_ends()))
+
+
+class Path(NamedTuple):
+    """Nodes from an entry to the output, and the seconds of one item at each of them together."""
+
+    nodes: tuple[str, ...]
+    run_s: float
+
+
+def fastest_path(nodes: Mapping[str, Node], edges: Sequence[Edge], output: str, run_s: Mapping[str, float]) -> Path:
+    """The longest of the ways to a node that every request takes, else the shortest of all.
+
+    `run_s` has the seconds of one item at each node, with its fastest model. Each fan-out has a row.
+    """
+    paths, always = dict[str, Path](), set[str]()
+    to = {name: [edge for edge in edges if edge.to == name] for name in nodes}
+    for name in TopologicalSorter({name: [edge.from_ for edge in of] for name, of in to.items()}).static_order():
+        before = to[name]
+        sure = [edge for edge in before if edge.when is None and edge.from_ in always]
+        if sure or not before:
+            always.add(name)
+        waits = bool(sure) and nodes[name].join == "all"
+        ways = [paths[edge.from_] for edge in (sure if waits else before)] or [Path((), 0.0)]
+        way = (max if waits else min)(ways, key=lambda path: path.run_s)
+        paths[name] = Path((*way.nodes, name), way.run_s + run_s[name])
+    return paths[output]

@@ -1,6 +1,7 @@
 """Planners of language models side by side, with a control: the best plan where certainties are permuted."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
@@ -9,13 +10,100 @@ import numpy as np
 from gearshift.errors import require
 from gearshift.objective import Metric
 from gearshift.planner.compare import INTERRUPTED, ran
-from gearshift.planner.language.compared.shared import SharedSearches
+from gearshift.planner.contract.planner import Search
 from gearshift.planner.language.planners import LanguagePlanner, Searches
 from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.language.search import LanguageSearch
 from gearshift.planner.planners import DEFAULT, named, require_planner
 from gearshift.planner.space.request import Progress, silent
 from gearshift.plans.prices import price_per_hour
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
+from gearshift.workload import Trace
+
+
+def permuted(profile: LanguageProfile, *, seed: int = 0) -> LanguageProfile:
+    """The profile with each model's certainties dealt to other prompts of the same part."""
+    generator = np.random.default_rng([seed, 0x9E])
+    answers = profile.answers
+    certainty = answers.certainty.copy()
+    for model in range(len(answers.models)):
+        for part in (PART_A, PART_B):
+            mine = answers.indices(part)
+            certainty[model, mine] = answers.certainty[model, generator.permutation(mine)]
+    return replace(profile, answers=replace(answers, certainty=certainty))
+
+
+def oracle(profile: LanguageProfile) -> LanguageProfile:
+    """The profile with certainties that know by how much every later model would be better.
+
+    Models are later where their mean quality is higher. No certainty can rank better than this does.
+    """
+    answers = profile.answers
+    mean = answers.quality.mean(axis=1)
+    certainty = answers.certainty.copy()
+    for model in range(len(answers.models)):
+        later = [other for other in range(len(answers.models)) if mean[other] > mean[model]]
+        if later:
+            gain = answers.quality[later].mean(axis=0) - answers.quality[model]
+            certainty[model] = -gain[:, None]
+    return replace(profile, answers=replace(answers, certainty=certainty), ranks=answers.models, ranks_at=())
+
+
+class SharedSearches:
+    """Searches for requests that differ in latency alone, one after another; any other request begins anew.
+
+    With a budget each search is by itself, so that none has the time of another.
+    """
+
+    def __init__(self) -> None:
+        self._first: LanguageSearch | None = None
+        self._permuted: dict[int, LanguageSearch] = {}
+
+    def of(
+        self, request: LanguageRequest, so_far: Search[LanguageRequest], *, single_models: bool = False
+    ) -> LanguageSearch:
+        if request.budget_s is not None or request.objective.latency_s is None:
+            return LanguageSearch(request, so_far, single_models=single_models)
+        return self._begun(request).within(request.latency_s, so_far, single_models=single_models)
+
+    def permuted(self, seed: int) -> Searches:
+        """Searches where certainties are permuted."""
+
+        def search_for(
+            request: LanguageRequest, so_far: Search[LanguageRequest], *, single_models: bool = False
+        ) -> LanguageSearch:
+            if request.budget_s is not None or request.objective.latency_s is None:
+                other = replace(request, profile=permuted(request.profile, seed=seed))
+                return LanguageSearch(other, so_far, single_models=single_models)
+            first = self._begun(request)
+            if seed not in self._permuted:
+                self._permuted[seed] = first.with_certainties_of(permuted(request.profile, seed=seed))
+            self._permuted[seed].known.clear()  # its simulations, of which few are asked for again
+            return self._permuted[seed].within(request.latency_s, so_far, single_models=single_models)
+
+        return search_for
+
+    def _begun(self, request: LanguageRequest) -> LanguageSearch:
+        if self._first is None or not _alike_but_for_latency(self._first.request, request):
+            self._first, self._permuted = LanguageSearch(request, Search(request)), {}
+            self._first.begins_alone = True
+        return self._first
+
+
+def _alike_but_for_latency(one: LanguageRequest, other: LanguageRequest) -> bool:
+    one, other = one.within(None), other.within(None)
+    return all(_same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Trace) and isinstance(other, Trace):
+        return one.duration_s == other.duration_s and np.array_equal(one.arrivals_ns, other.arrivals_ns)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return one is other or bool(one == other)
+
 
 CONTROL = "permuted"
 """In place of a planner: the planner `optimal` with certainties that rank nothing."""

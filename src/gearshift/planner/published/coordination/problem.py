@@ -6,16 +6,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from gearshift.errors import Infeasible
 from gearshift.placement import Placement
+from gearshift.planner.evaluate.assemble import rounded_up_s
+from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.steady_state import SteadyState, steady_of
 from gearshift.planner.published.coordination.downgrading import Choices, Failure, TooSlow
-from gearshift.planner.published.coordination.load_balance import balance
-from gearshift.planner.published.coordination.pruning import DoesNotFit
-from gearshift.planner.published.coordination.queue_lengths import Tuned
+from gearshift.planner.published.coordination.load_balance import DoesNotFit, Tuned, balance
 from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades
-from gearshift.planner.space.hosts import Held, Host, hosts_of, seconds_held
+from gearshift.planner.space.hosts import Held, Host, hosts_of, placement_of, seconds_held
 from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.request import PlanRequest, Progress
+from gearshift.support.numbers import plain
 
 IDLE_SHARE = 0.1
 """Share of the lowest range's load: a gear that is too slow there is too slow at any load."""
@@ -102,3 +106,69 @@ def _hosts(request: PlanRequest) -> list[Host]:
         return dataclasses.replace(host, seconds={model: s / free[model] for model, s in host.seconds.items()})
 
     return [slower(host) for host in hosts]
+
+
+STABLE_UTILISATION = 0.9
+
+
+def infeasible(problem: Problem, failure: Failure | None, draft: Draft) -> Infeasible:
+    objective = problem.request.objective
+    if draft.choices is not None or not isinstance(failure, TooSlow):
+        asked = objective.accuracy or 0.0
+        reached = draft.choices.best_accuracy() if draft.choices else problem.candidates[-1].accuracy
+        known = f", the most accurate has about {reached:.4g}" if reached < asked else ""
+        return _refusal(
+            problem,
+            f"no plan on {_devices(problem)} has a time-weighted accuracy of {asked:.4g}{known}",
+            draft,
+            *_worst_range(problem, draft),
+            nearest_accuracy=reached if known else None,
+        )
+    k, model = max(failure.bottlenecks.items())
+    if draft.gears and all(tuned.cell.stable for tuned in draft.gears):
+        return _refusal(
+            problem,
+            f"no cascade keeps {objective.percentile:.4g} of requests within "
+            f"{plain(problem.request.latency_s * 1e3)} ms on {_devices(problem)}",
+            draft,
+            k,
+            model,
+            nearest_latency_s=rounded_up_s(max(tuned.cell.latency_s for tuned in draft.gears), digits=3),
+        )
+    count = len(problem.request.hardware.devices)
+    needed = math.ceil(problem.utilisation(k, draft) * count / STABLE_UTILISATION)
+    return _refusal(
+        problem,
+        f"{_devices(problem)} cannot carry {plain(problem.loads_qps[k])} requests/s with the cheapest cascade, "
+        f"about {max(needed, count + 1)} could",
+        draft,
+        k,
+        model,
+    )
+
+
+def out_of_time(problem: Problem, draft: Draft | None = None) -> Infeasible:
+    reason = f"no plan was found within {problem.request.budget_s:g} s"
+    draft = draft or problem.initial
+    return _refusal(problem, reason, draft, *_worst_range(problem, draft))
+
+
+def _refusal(problem: Problem, reason: str, draft: Draft, k: int, model: str, **nearest: float | None) -> Infeasible:
+    placement = placement_of(problem.hosts, draft.placed)
+    cascade = draft.assigned[k].cascade if draft.assigned and model in draft.assigned[k].cascade.models else None
+    return refusal(problem.request, reason, k=k, model=model, placement=placement, cascade=cascade, **nearest)
+
+
+def _devices(problem: Problem) -> str:
+    count = len(problem.request.hardware.devices)
+    return f"{count} device{'s' * (count > 1)}"
+
+
+def _worst_range(problem: Problem, draft: Draft) -> tuple[int, str]:
+    top = problem.candidates[-1]
+    lost = np.zeros(len(problem.weights))
+    if draft.choices is not None:
+        left = [draft.choices.candidates[max(numbers)].accuracy for numbers in draft.choices.open]
+        lost = problem.weights * (top.accuracy - np.array(left))
+    k = int(np.argmax(lost))
+    return k, problem.bottlenecks.get(k, top.cascade.models[-1])

@@ -13,10 +13,8 @@ from gearshift.planner.published.coordination.downgrading import (
     NotAccurate,
     TooSlow,
 )
-from gearshift.planner.published.coordination.load_balance import balance
+from gearshift.planner.published.coordination.load_balance import DoesNotFit, Tuned, balance, prune, tune
 from gearshift.planner.published.coordination.problem import Draft, Outcome, Problem
-from gearshift.planner.published.coordination.pruning import DoesNotFit, prune
-from gearshift.planner.published.coordination.queue_lengths import Tuned, tune
 from gearshift.planner.space.cascade_search import CandidateCascade, evaluate_cascade
 from gearshift.planner.space.hosts import count_of, placement_of, replica_shares, seconds_held
 from gearshift.profiles.profile import PART_A

@@ -11,7 +11,7 @@ from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.choices import on_trace, quality_in_time, result_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
-from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
+from gearshift.planner.joint.replanning.timed_quality import allowing, timed_query
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.joint.steady import SteadyTuples
 from gearshift.profiles.profile import PART_A, PART_B

@@ -4,8 +4,7 @@ import pytest
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.language.candidates import answers_of, candidate_table, measured
-from gearshift.planner.language.compared.compare import CONTROL, compare_language
-from gearshift.planner.language.compared.control import oracle, permuted
+from gearshift.planner.language.compared.compare import CONTROL, compare_language, oracle, permuted
 from gearshift.planner.language.compared.explain import explain_language, stages_of
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.planners import plan

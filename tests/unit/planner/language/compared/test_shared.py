@@ -5,9 +5,8 @@ import pytest
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.contract.so_far import Search
-from gearshift.planner.language.compared.control import permuted
-from gearshift.planner.language.compared.shared import SharedSearches
+from gearshift.planner.contract.planner import Search
+from gearshift.planner.language.compared.compare import SharedSearches, permuted
 from gearshift.planner.language.placed import both_parts
 from gearshift.planner.language.planners import LanguagePlanner, Searches
 from gearshift.planner.language.replays import replayed
