@@ -32,7 +32,7 @@ from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload, numbers_by_id
 from gearshift.objective import Objective
 from gearshift.planner.contract.planner import Search
-from gearshift.planner.language.compared.compare import oracle, permuted
+from gearshift.planner.language.compared.compare import permuted
 from gearshift.planner.language.planners import LanguagePlanner
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
@@ -154,6 +154,22 @@ def main() -> None:
     )
     if not options.kinds and LIMIT_S in map(float, options.latencies_s.split(",")):
         print(bars_of(points))
+
+
+def oracle(profile: LanguageProfile) -> LanguageProfile:
+    """The profile with certainties that know by how much every later model would be better.
+
+    Models are later where their mean quality is higher. No certainty can rank better than this does.
+    """
+    answers = profile.answers
+    mean = answers.quality.mean(axis=1)
+    certainty = answers.certainty.copy()
+    for model in range(len(answers.models)):
+        later = [other for other in range(len(answers.models)) if mean[other] > mean[model]]
+        if later:
+            gain = answers.quality[later].mean(axis=0) - answers.quality[model]
+            certainty[model] = -gain[:, None]
+    return replace(profile, answers=replace(answers, certainty=certainty), ranks=answers.models, ranks_at=())
 
 
 def plans_within(name: str, request: LanguageRequest, latencies_s: Iterable[float]) -> Iterator[GearPlan | Infeasible]:

@@ -34,7 +34,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement, Replica
-from gearshift.planner.baselines.greedy_steps import greedy_steps
+from gearshift.planner.baselines.of_graphs import greedy_steps
 from gearshift.planner.evaluate.cells import Measured, measured_in
 from gearshift.planner.joint.candidates import (
     LEAST_GAIN,

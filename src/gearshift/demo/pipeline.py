@@ -62,7 +62,7 @@ class PipelineDemoResult:
 def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> PipelineDemoResult:
     """Run everything in `folder`; raises `InvalidInput` without scikit-learn, `Infeasible` if no plan keeps up."""
     require_sklearn()
-    from gearshift.planner.baselines.nodes_apart import PLANNER
+    from gearshift.planner.baselines.of_graphs import APART
     from gearshift.planner.joint.candidates import candidates_of
     from gearshift.planner.joint.replanning.search import plan_pipeline
 
@@ -88,7 +88,7 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
     tell("planning each operator apart", 0.55)
     apart, why_not = None, ""
     try:
-        apart = PLANNER.plan(request)
+        apart = APART.plan(request)
     except Infeasible as error:
         why_not = f"planned apart, there is no plan: {error}"
     demo = PipelineDemoResult(

@@ -28,21 +28,21 @@ PLANNERS: dict[tuple[Kind, Shape], dict[str, str]] = {
         "optimal": f"{HERE}.search.optimal",
         "refine": f"{HERE}.refine.search",
         "single": f"{HERE}.baselines.one_gear:SINGLE",
-        "model-switching": f"{HERE}.baselines.model_switching",
+        "model-switching": f"{HERE}.baselines.restricted:MODEL_SWITCHING",
         "static-cascade": f"{HERE}.baselines.one_gear:STATIC_CASCADE",
-        "placement-heuristic": f"{HERE}.baselines.placement_heuristic",
+        "placement-heuristic": f"{HERE}.baselines.restricted:PLACEMENT_HEURISTIC",
     },
     ("rows", "several"): {
         "optimal": f"{HERE}.several.plan",
-        "apart": f"{HERE}.several.apart",
-        "coordinate": f"{HERE}.several.apart:COORDINATE",
-        "frontier": f"{HERE}.several.apart:FRONTIER",
+        "apart": f"{HERE}.several.plan:APART",
+        "coordinate": f"{HERE}.several.plan:COORDINATE",
+        "frontier": f"{HERE}.several.plan:FRONTIER",
         "refine": f"{HERE}.several.refined",
     },
     ("rows", "graph"): {
         "joint": f"{HERE}.joint.replanning.search",
-        "greedy": f"{HERE}.baselines.greedy_steps",
-        "apart": f"{HERE}.baselines.nodes_apart",
+        "greedy": f"{HERE}.baselines.of_graphs:GREEDY",
+        "apart": f"{HERE}.baselines.of_graphs:APART",
     },
     ("tokens", "one"): {
         "optimal": f"{HERE}.language.planners:OPTIMAL",
@@ -130,7 +130,7 @@ def frontier(name: str, request: Request, *, progress: Progress = silent) -> lis
 
 def fewest(name: str, request: Request, *, most: int | None = None, progress: Progress = silent) -> GearPlan:
     """The plan on the fewest devices like the first, up to `most`, that meets both latency and accuracy."""
-    from gearshift.planner.fewest import MOST_DEVICES, devices_like, fewest_devices
+    from gearshift.planner.contract.ladder import MOST_DEVICES, devices_like, fewest_devices
 
     planner, objective, most = named(name, *request.planned_by), request.objective, most or MOST_DEVICES
     if isinstance(request, PlanRequest) and request.policy != "gears":

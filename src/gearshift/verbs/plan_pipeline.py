@@ -122,7 +122,7 @@ def _found(
 ) -> GearPlan:
     from gearshift.planner.joint.candidates import candidates_of, single_models
     from gearshift.planner.joint.certified import certified_tuples, with_certificate
-    from gearshift.planner.joint.replanning.budgets import plan_by_budgets
+    from gearshift.planner.joint.replanning.choices import plan_by_budgets
     from gearshift.planner.joint.replanning.search import plan_pipeline as search
 
     progress("finding the joint front of tuples", 0.05)

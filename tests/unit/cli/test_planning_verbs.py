@@ -189,7 +189,7 @@ def test_two_objectives_without_devices_ask_for_the_fewest(place: Path, monkeypa
         assert (planner.name, request.objective.accuracy, request.latency_s) == ("single", 0.8, 0.05)
         return fake.made(request, 2, latency_s=0.04)
 
-    monkeypatch.setattr("gearshift.planner.fewest.fewest_devices", fewest_devices)
+    monkeypatch.setattr("gearshift.planner.contract.ladder.fewest_devices", fewest_devices)
     asked = ("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--accuracy", 0.8)
     assert run(*asked, "--planner", "single").exit_code == 0
     assert read_plan(place / "plan.json").predictions["task"].accuracy == 0.87

@@ -14,9 +14,8 @@ from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.baselines import placement_heuristic
 from gearshift.planner.baselines.one_gear import SINGLE
-from gearshift.planner.baselines.placement_heuristic import exclusive_placement, placements_by_rule
+from gearshift.planner.baselines.restricted import PLACEMENT_HEURISTIC, exclusive_placement, placements_by_rule
 from gearshift.planner.contract import ladder
 from gearshift.planner.contract.planner import Planner, SoFar
 from gearshift.planner.search.optimal import single_model_plan
@@ -306,7 +305,7 @@ def test_exclusive_placements_put_one_model_on_a_device_and_within_its_memory(
 @pytest.mark.long
 def test_models_that_do_not_fit_together_are_placed_on_devices_of_their_own() -> None:
     request = little_request(hardware=identical_devices(3, memory_bytes=GIB // 2), trace=BUSY)
-    made = placement_heuristic.PLANNER.plan(request)
+    made = PLACEMENT_HEURISTIC.plan(request)
     devices = [replica.device_ids for replica in made.placement.replicas]
     assert len(devices) == len(set(devices)) == 3
     assert made.predictions["task"].share_late <= 0.05

@@ -8,8 +8,8 @@ from gearshift.hardware import Device, Hardware
 from gearshift.objective import Asked, Objective
 from gearshift.planner import largest_alone as module
 from gearshift.planner.baselines.one_gear import SINGLE
+from gearshift.planner.contract.ladder import devices_like
 from gearshift.planner.evaluate import steady_state
-from gearshift.planner.fewest import devices_like
 from gearshift.planner.largest_alone import largest_alone
 from tests.unit.planner import fake
 from tests.unit.planner.little import PROFILE, little_request, little_trace

@@ -15,8 +15,8 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.baselines.placement_heuristic import exclusive_placement
-from gearshift.planner.fewest import fewest_devices
+from gearshift.planner.baselines.restricted import exclusive_placement
+from gearshift.planner.contract.ladder import fewest_devices
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.hosts import bytes_per_device, place_everywhere
 from gearshift.planner.space.request import PlanRequest

@@ -21,8 +21,8 @@ from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_count, one_of_each
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
-from gearshift.planner.search.accuracy_objective import CERTIFICATES, claimed, too_few_samples
 from gearshift.planner.search.capacities import UNVISITED_WEIGHT
+from gearshift.planner.search.optimal import CERTIFICATES, claimed, too_few_samples
 from gearshift.planner.search.slo_search import ALPHAS
 from gearshift.planner.space.cascade_search import CandidateCascade, pareto_cascades, single_models, work_per_request_s
 from gearshift.planner.space.metered import range_weights, time_and_requests_of_ranges
@@ -30,6 +30,8 @@ from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progres
 from gearshift.profiles.profile import PART_B
 from gearshift.support.numbers import plain
 from gearshift.support.processors import usable_processors
+
+# Assign cascades to load ranges on the fewest core-seconds, as an integer programme.
 
 EXACTLY = {"disp": False, "mip_rel_gap": 0.0}
 SAME_COST = 5e-7

@@ -19,8 +19,16 @@ from gearshift.pipeline import Node
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import curves_of, replica_settings
 from gearshift.planner.evaluate.balance import Balance, balanced
-from gearshift.planner.evaluate.cells import Batching, Cell, Measured, batched, least_of, measured_in, rank_of
-from gearshift.planner.evaluate.together import SteadyOthers
+from gearshift.planner.evaluate.cells import (
+    Batching,
+    Cell,
+    Measured,
+    SteadyOthers,
+    batched,
+    least_of,
+    measured_in,
+    rank_of,
+)
 from gearshift.planner.space.bisection import climbed, least_that
 from gearshift.planner.space.cascade_search import evaluate_cascade
 from gearshift.planner.space.request import PlanRequest

@@ -173,6 +173,12 @@ def work_of(profile: Profile) -> dict[str, float]:
     }
 
 
+# Looks for tuples off the joint front that hold a load where those next on the front do not.
+#
+# The front is by mean work, and what holds is a percentile of the latency: a tuple with a little more work may hold,
+# because fewer of its requests go all the long ways. Tuples that differ at two nodes are looked at; which of them are
+# likely to hold is told by what was simulated at loads nearby, so that few are simulated in vain.
+
 LEAST_GAIN = 2e-5
 """So much more accuracy is worth a simulation."""
 MOST_TRIED = 2

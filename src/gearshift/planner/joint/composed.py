@@ -155,6 +155,8 @@ def _slots(
     return {name: records.row[mine].astype(np.int64) for name, mine in items.items()}, around
 
 
+# The answers of a node's implementations to every recorded item, wherever the query passes it.
+
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Bools = NDArray[np.bool_]

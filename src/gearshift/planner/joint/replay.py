@@ -117,6 +117,9 @@ def _joined(query: ComposedQuery, node: str, operation: np.ufunc, values: Floats
     return values
 
 
+# Measures of a query's results, as means over its tuples, so that they can be searched and tested.
+
+
 class Measure(Protocol):
     """A score of k choices, made of means over the tuples of one or several counts."""
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import Gear, GearPlan
-from gearshift.planner.evaluate.cells import WARM_UP_SHARE, Cell, measured_in, rank_of
-from gearshift.planner.evaluate.together import random_arrivals
+from gearshift.planner.evaluate.cells import WARM_UP_SHARE, Cell, measured_in, random_arrivals, rank_of
 from gearshift.planner.joint.request import PipelineRequest
 from gearshift.planner.space.beside import at_all_loads, busy_qps, in_steady_load
 from gearshift.profiles.profile import PART_A, Profile

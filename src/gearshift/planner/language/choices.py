@@ -14,7 +14,7 @@ from gearshift.gear import SHARE_UNIT, Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.pipeline import Node
 from gearshift.placement import Placement
 from gearshift.planner.language.candidates import BY_ID, CandidateTable
-from gearshift.planner.language.load import EngineRates, balanced, bottleneck_s, engine_rates, placed_engine
+from gearshift.planner.language.layouts import EngineRates, balanced, bottleneck_s, engine_rates, placed_engine
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.space.beside import keeping
 from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID

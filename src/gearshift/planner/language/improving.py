@@ -17,6 +17,8 @@ from gearshift.objective import Objective
 from gearshift.planner.language.choices import Choice, GearChoice, PlanMaker
 from gearshift.planner.language.replays import Replayed, Replays
 
+# Moves from one plan to another like it: an edge, a cascade, a range more or less, what engines may have.
+
 EDGE_SPREADS = (0.03, 0.1, 0.3, 0.7)
 """Edges move by a factor whose logarithm is normal, with one of these standard deviations."""
 NEAR = (1, 2, 4, 12)

@@ -15,9 +15,8 @@ from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.language.candidates import CandidateTable
 from gearshift.planner.language.choices import Choice, PlanMaker, without_idle_replicas
 from gearshift.planner.language.improving import Annealing, Moves, Start
-from gearshift.planner.language.replays import Replays, workloads_of
+from gearshift.planner.language.replays import READINGS, Replays, Steady, SteadyCell, assigned, limit_of, workloads_of
 from gearshift.planner.language.request import LanguageRequest
-from gearshift.planner.language.steady import READINGS, Steady, SteadyCell, assigned, limit_of
 from gearshift.planner.space.bisection import geometric, narrowed, split
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult

@@ -15,10 +15,16 @@ from gearshift.planner.contract.planner import Planner, Search
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.language.choices import Choice
 from gearshift.planner.language.placed import PlacedSearch
+from gearshift.planner.language.replays import limit_of
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.language.search import LanguageSearch, rounded_up_s
-from gearshift.planner.language.steady import limit_of
 from gearshift.support.numbers import plain
+
+# Ken's planner for language models: from the most accurate gears step by step to the cheapest (sections 4.2, 4.3).
+#
+# The load, outstanding work, is parted into ranges of equal width. Each step tries the next cheaper
+# candidate in each range, and above it where that is cheaper, and keeps the gears with the most
+# quality per latency on the trace. The placement is the first of `LanguageSearch`, not a beam search.
 
 FAR_BELOW = 0.5
 """Once gears are this share of the objective fast, cheaper ones are not tried."""

@@ -32,8 +32,7 @@ from gearshift.planner.language.candidates import (
 )
 from gearshift.planner.language.choices import Choice, PlanMaker
 from gearshift.planner.language.improving import Start, improved
-from gearshift.planner.language.layouts import layouts
-from gearshift.planner.language.load import bottleneck_s, engine_rates
+from gearshift.planner.language.layouts import bottleneck_s, engine_rates, layouts
 from gearshift.planner.language.placed import Evaluated, PlacedSearch, both_parts, evaluated
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import work_rates

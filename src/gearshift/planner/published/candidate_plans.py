@@ -1,6 +1,6 @@
 """Candidate plans of a search: an assignment of cascades on a placement.
 
-Each is scheduled and simulated once. Ken, sections 4.3.3 (`invocation_schedule`) and 4.3.4.
+Each is scheduled and simulated once. Ken, sections 4.3.3 and 4.3.4.
 """
 
 import math
@@ -32,6 +32,10 @@ from gearshift.simulator.simulate import Prepared, Simulation
 from gearshift.workload import Workload, draw_workload
 
 Ints = NDArray[np.int64]
+
+# Spread a gear's load over replicas, and set how many waiting requests start a batch.
+#
+# Ken, section 4.3.3.
 
 NEGLIGIBLE_SHARE = 1e-9
 ONE_SECOND = 1 + 1e-9

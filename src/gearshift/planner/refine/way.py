@@ -22,6 +22,9 @@ from gearshift.profiles.profile import PART_A, PredictionRecords, RunTimeCurve
 Floats = NDArray[np.float64]
 
 
+# Expected gains: how much better a later model's answer is than a kept one, by the kept one's certainty.
+
+
 def expected_gains(predictions: PredictionRecords, models: Iterable[str]) -> tuple[ExpectedGain, ...]:
     """The gains of all pairs of `models`, fitted on part A."""
     records = predictions.indices(PART_A)

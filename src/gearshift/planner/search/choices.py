@@ -105,6 +105,8 @@ class PlanMaker:
         return cell.prediction(row.load_qps, row.candidate.accuracy, replayed_gain=row.gain)
 
 
+# Local search: more expensive cascades per range, where a replay of the trace holds and gains.
+
 IMPROVING_STEPS = (0.1, 0.03, 0.0)
 """Step sizes, as shares of the candidates: how far above the present cascade to try; at least the
 next."""

@@ -25,11 +25,11 @@ from gearshift.planner.contract.planner import CUT_SHORT, spread, unfinished
 from gearshift.planner.evaluate.assemble import rounded_up_s, with_objective
 from gearshift.planner.evaluate.confirm import holds, least_objective_s, replay, replays_at_once, slowest_on_part_a
 from gearshift.planner.evaluate.spike_recovery import recovers
+from gearshift.planner.search.capacities import WAYS
 from gearshift.planner.search.choices import SELDOM, Choice
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.search.search_space import evaluated
 from gearshift.planner.search.slo_search import SloSearch
-from gearshift.planner.search.unvisited import WAYS
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B

@@ -22,9 +22,9 @@ from gearshift.planner.evaluate.confirm import replay, seeds_for, with_predictio
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.evaluate.steady_state import steady_of
 from gearshift.planner.published import coordinate, frontier
+from gearshift.planner.search.capacities import with_best_where_unvisited
 from gearshift.planner.search.search_space import SearchSpace, plan_by_slices, slice_of, slices_of
 from gearshift.planner.search.slo_search import SloSearch
-from gearshift.planner.search.unvisited import with_best_where_unvisited
 from gearshift.planner.space.cascade_search import CandidateCascade, single_models
 from gearshift.planner.space.request import PlanRequest, least_margin
 from gearshift.profiles.profile import PART_A, PART_B

@@ -31,6 +31,12 @@ from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progres
 from gearshift.profiles.profile import PART_A
 from gearshift.workload import Trace
 
+# Plan for a slice of very many identical devices, then widen the plan to all of them.
+#
+# Under round robin a slice of one in k devices sees every k-th request. So the slice is planned for
+# the trace thinned to every k-th arrival; the whole is k slices, each with its part of every load
+# share, and its ranges begin at k times the slice's load. The whole is confirmed on the whole trace.
+
 LARGEST_SLICE = 64
 MARGIN_STEP = 1.05
 DEFAULT_MARGIN = 1.15

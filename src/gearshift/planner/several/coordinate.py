@@ -16,10 +16,9 @@ from gearshift.gear import GearPlan, LoadRange
 from gearshift.placement import Placement
 from gearshift.planner.contract.planner import Search
 from gearshift.planner.evaluate.assemble import assemble, curves_of
-from gearshift.planner.evaluate.cells import Batching
+from gearshift.planner.evaluate.cells import Batching, random_arrivals
 from gearshift.planner.evaluate.confirm import prepared_together, replay, seeds_for, together_workload
 from gearshift.planner.evaluate.steady_state import steady_of
-from gearshift.planner.evaluate.together import random_arrivals
 from gearshift.planner.search.plan_search import PlanSearch, holds_every_range
 from gearshift.planner.search.search_space import SearchSpace
 from gearshift.planner.several.layouts import OperatorTuple

@@ -3,11 +3,12 @@
 It maximises the mean accuracy over all requests, within the latency of each pipeline. Placements
 and the first division of device time come from tuples (`layouts`); from each, every pipeline is
 planned in turn while the others stay as they are (`coordinate`). So it is from pipelines on devices
-of their own (`divided`), and the best of all is the plan.
+of their own, and the best of all is the plan.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 
 import msgspec
 
@@ -18,12 +19,15 @@ from gearshift.planner.beyond import recorded
 from gearshift.planner.contract.planner import Planner, Search
 from gearshift.planner.evaluate.bottleneck import require_accuracy, require_latency, require_router
 from gearshift.planner.evaluate.confirm import replay
+from gearshift.planner.published import coordinate, frontier
+from gearshift.planner.search.optimal import PLANNER as OPTIMAL
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.search.search_space import SearchSpace
 from gearshift.planner.several.coordinate import Coordination, beside, of_pipeline, together_in_order
-from gearshift.planner.several.layouts import Layout, OperatorTuple, layouts_of
+from gearshift.planner.several.layouts import Layout, OperatorTuple, layouts_of, with_room
 from gearshift.planner.several.request import SeveralRequest
-from gearshift.planner.space.request import least_margin, silent
+from gearshift.planner.space.cascade_search import single_models
+from gearshift.planner.space.request import PlanRequest, least_margin, silent
 from gearshift.profiles.profile import PART_B
 
 LAYOUTS = 2
@@ -150,6 +154,9 @@ def require_accuracies(several: SeveralRequest, made: GearPlan) -> None:
             )
 
 
+# Devices divided among pipelines, by their work, and each planned alone on its own.
+
+
 def plans_on_own_devices(several: SeveralRequest, so_far: Search[SeveralRequest]) -> dict[str, GearPlan]:
     """A plan of each pipeline, each on other devices; raises `Infeasible` for the first without one."""
     plans = {}
@@ -183,3 +190,85 @@ def shares(work: Mapping[str, float], devices: int) -> dict[str, int]:
     for _ in range(devices - len(work)):
         counts[max(work, key=lambda name: work[name] / counts[name])] += 1
     return counts
+
+
+def _apart(so_far: Search[SeveralRequest]) -> GearPlan:
+    """Each operator planned alone, on devices of its own: the split with the best mean accuracy.
+
+    The first devices are the first operator's. Raises `Infeasible` where no split is feasible.
+    """
+    several = so_far.request
+    names, devices = list(several.requests), several.hardware.devices
+    known: dict[tuple[str, int, int], GearPlan | None] = {}
+    why: Infeasible | None = None
+
+    def alone(name: str, begin: int, end: int) -> GearPlan | None:
+        nonlocal why
+        if (name, begin, end) not in known:
+            request = replace(several.requests[name], hardware=Hardware(devices=devices[begin:end]))
+            try:
+                with of_pipeline(name):
+                    known[name, begin, end] = OPTIMAL.plan(request, progress=so_far.report)
+            except Infeasible as error:
+                why = why or error
+                known[name, begin, end] = None
+        return known[name, begin, end]
+
+    best: dict[str, GearPlan] | None = None
+    for cuts in combinations(range(1, len(devices)), len(names) - 1):
+        ends = [0, *cuts, len(devices)]
+        plans = {name: alone(name, *ends[i : i + 2]) for i, name in enumerate(names)}
+        if all(plan is not None for plan in plans.values()):
+            found = {name: plan for name, plan in plans.items() if plan is not None}
+            if best is None or _accuracy(several, found) > _accuracy(several, best):
+                best = found
+    if best is None:
+        raise why or Infeasible(
+            f"{len(devices)} devices are too few for {len(names)} operators on devices of their own"
+        )
+    return finished(several, {name: msgspec.structs.replace(p, hardware=several.hardware) for name, p in best.items()})
+
+
+def _accuracy(several: SeveralRequest, plans: dict[str, GearPlan]) -> float:
+    return sum(several.share_of_requests[name] * plan.predictions[name].accuracy for name, plan in plans.items())
+
+
+APART = Planner(name="apart", best_within=_apart)
+
+
+# Several operators as Ken plans them (section 3): one at a time, by a planner of one, with the others fixed.
+#
+# An operator that was not planned yet has its cheapest model at all loads. Each is planned once, in
+# the order of the request: what it takes is not given back for those that follow.
+
+
+def planner_of_each(planner: Planner[PlanRequest]) -> Planner[SeveralRequest]:
+    """The planner of several that plans one after another with `planner`."""
+    return Planner(name=planner.name, best_within=lambda so_far: _one_at_a_time(so_far, planner))
+
+
+def _one_at_a_time(so_far: Search[SeveralRequest], planner: Planner[PlanRequest]) -> GearPlan:
+    """The plan; raises `Infeasible` for the first operator that finds no plan beside the others."""
+    several = so_far.request
+    require_possible(several)
+    plans = cheapest_of_each(several)
+    for name, request in several.requests.items():
+        others = {other: plan for other, plan in plans.items() if other != name}
+        fixed = SeveralRequest(requests=several.requests, fixed=together_in_order(others))
+        asked = replace(request, hardware=with_room(fixed), beside=beside(several, plans, name, kept=others))
+        with of_pipeline(name):
+            made = planner.plan(asked, progress=so_far.report)
+        plans[name] = msgspec.structs.replace(made, hardware=several.hardware)
+    return finished(several, plans)
+
+
+def cheapest_of_each(several: SeveralRequest) -> dict[str, GearPlan]:
+    """Each operator with its cheapest model at all loads."""
+    cheapest = {name: single_models(request)[:1] for name, request in several.requests.items()}
+    layout = layouts_of(several, cheapest, most=1)[0]
+    guessed = Coordination(several, layout.placement, Search(several))
+    guessed.guess_all(layout.tuples[0])
+    return guessed.plans
+
+
+COORDINATE, FRONTIER = planner_of_each(coordinate.PLANNER), planner_of_each(frontier.PLANNER)

@@ -233,6 +233,9 @@ def _counts_per_second(several: SeveralRequest) -> dict[str, Floats]:
     }
 
 
+# Whether several operators are served better by a plan in which all refine, or by gears as the papers have them.
+
+
 def plan_several_by_policy(
     planner: Planner[SeveralRequest], several: SeveralRequest, *, progress: Progress = silent
 ) -> GearPlan:

@@ -8,9 +8,9 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.contract.planner import Search
 from gearshift.planner.language.choices import PlanMaker, without_idle_replicas
+from gearshift.planner.language.replays import fewer
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
-from gearshift.planner.language.steady import fewer
 from gearshift.profiles.engines.engine_tables import engine_tables
 from tests.language_profiles import bursty_trace, language_profile
 

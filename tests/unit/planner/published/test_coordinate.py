@@ -13,15 +13,15 @@ from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.published.coordinate import PLANNER, time_weighted_accuracy
-from gearshift.planner.published.coordination.downgrading import NoRoom, TooSlow
-from gearshift.planner.published.coordination.problem import Draft, Problem
-from gearshift.planner.published.coordination.submodules import (
+from gearshift.planner.published.coordinate import (
+    PLANNER,
     assign_cascades,
     place_models,
     search_cascades,
+    time_weighted_accuracy,
     tune_queues,
 )
+from gearshift.planner.published.coordination.problem import Draft, NoRoom, Problem, TooSlow
 from gearshift.planner.space.hosts import count_of
 from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.pareto import undominated

@@ -5,7 +5,7 @@ import pytest
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
-from gearshift.planner.several.apart import COORDINATE
+from gearshift.planner.several.plan import COORDINATE
 from tests.unit.planner.several.worlds import two_operators
 
 SEVERAL = two_operators()

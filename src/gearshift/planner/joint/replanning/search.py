@@ -22,10 +22,9 @@ from gearshift.gear import Gear, GearPlan, LoadRange
 from gearshift.pipeline import Edge, Node
 from gearshift.planner.contract.planner import Planner, Search
 from gearshift.planner.joint.candidates import OffFront, tuples_of
-from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.choices import choosing_everywhere, keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
+from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits, place
 from gearshift.planner.space.beside import without_idle_models
 from gearshift.planner.space.bisection import last_that_holds
 from gearshift.planner.space.request import Progress, load_ranges, silent

@@ -152,6 +152,8 @@ def _compressed(curve: Floats, longest_ms: int) -> TimedQuality:
     )
 
 
+# Recorded run times and answers of part A, from which the tables of replanning are made.
+
 Bools = NDArray[np.bool_]
 
 SECONDS_DIGITS = 6

@@ -16,8 +16,7 @@ from gearshift.planner.contract.planner import Search
 from gearshift.planner.language.candidates import BY_ID, Stage, Stages, fronts, table_of
 from gearshift.planner.language.choices import Choice, GearChoice, PlanMaker
 from gearshift.planner.language.compared.compare import permuted
-from gearshift.planner.language.layouts import layouts
-from gearshift.planner.language.load import device_s
+from gearshift.planner.language.layouts import device_s, layouts
 from gearshift.planner.language.replays import Replays, replayed, workloads_of
 from gearshift.planner.language.request import MEMORY_SHARE, LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
@@ -30,6 +29,8 @@ from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
 from gearshift.simulator.engines.simulate_language import simulate_language
 from gearshift.workload import Trace
+
+# One language model in place of a plan's cascades: what the same devices would do with it, by simulation.
 
 
 def request_as_made(plan: GearPlan, profile: LanguageProfile, trace: Trace) -> LanguageRequest:

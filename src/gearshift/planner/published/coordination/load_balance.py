@@ -123,6 +123,16 @@ def _solved(
     return utilisation, tuple(by_group)
 
 
+# Model placement by greedy pruning: from every model on every device to what fits in memory.
+#
+# CascadeServe, section 4.4.
+#
+#     util(r) = sum over devices of min(max(0, over-allocated), freed by r) / u_max(r)
+#
+# is Eq. 4 as its text describes it. As printed, max(0, over-allocated - freed) scores the memory that
+# stays over-allocated: highest for the replica that frees least, 0 for the one that makes all fit.
+
+
 @dataclass(frozen=True, slots=True)
 class DoesNotFit:
     """Memory cannot hold these models; balancing `demands` does not allow further pruning."""
@@ -200,6 +210,8 @@ def _choices(
             worth = -math.inf if forbidding else worth
             yield _Prune(host.name, model, freed_bytes, worth, forbidding)
 
+
+# Minimum queue lengths, raised by simulation until a load range holds (CascadeServe section 4.5).
 
 PATIENCE = 3
 """The search ends after this many raises in a row that do not reduce latency."""
