@@ -181,6 +181,6 @@ def _recorded(
     load: LoadDistribution = "trace",
     because: str | UnsetType = UNSET,
 ) -> list[GearPlan]:
-    from gearshift.planner.beyond import recorded
+    from gearshift.planner.evaluate.beyond import recorded
 
     return recorded(made, request, objectives, load=load, because=because)

@@ -15,8 +15,8 @@ import msgspec
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
-from gearshift.planner.beyond import recorded
 from gearshift.planner.contract.planner import Planner, Search
+from gearshift.planner.evaluate.beyond import recorded
 from gearshift.planner.evaluate.bottleneck import require_accuracy, require_latency, require_router
 from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.published import coordinate, frontier
