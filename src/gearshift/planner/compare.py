@@ -19,7 +19,7 @@ from gearshift.errors import GearshiftError, require
 from gearshift.planner import planners
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.pareto import hypervolume
-from gearshift.planner.space.request import PlanRequest, Request
+from gearshift.planner.space.request import Kind, PlanRequest, Request, Shape
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.result import ServingResult
@@ -27,7 +27,11 @@ from gearshift.simulator.compared.cocktail import fewest_devices_cocktail
 from gearshift.simulator.compared.ensembles import MOST_MODELS
 
 COCKTAIL = "cocktail+"
-BASELINES = ("single", "model-switching", "static-cascade", "placement-heuristic", COCKTAIL)
+BASELINES: dict[tuple[Kind, Shape], tuple[str, ...]] = {
+    ("rows", "one"): ("single", "model-switching", "static-cascade", "placement-heuristic", COCKTAIL),
+    ("rows", "several"): ("apart", "coordinate", "frontier"),
+    ("rows", "graph"): ("greedy", "apart"),
+}
 """The default baselines that savings are relative to."""
 REFERENCE_FACTOR = 10
 ACCURACIES = 5
@@ -250,7 +254,7 @@ def compared(
     runs: Sequence[Run],
     worst: float,
     *,
-    baselines: Sequence[str] = BASELINES,
+    baselines: Sequence[str] = BASELINES["rows", "one"],
     accuracies: Sequence[float] | None = None,
 ) -> Comparison:
     """Compute the grid of fewest devices, and hypervolumes.
@@ -295,14 +299,19 @@ def points(runs: Sequence[Run], planner: str, devices: int) -> list[tuple[float,
     return [point for point in chosen if point is not None]
 
 
-def worst_accuracy(profile: Profile) -> float:
-    return float(profile.predictions.quality[:, profile.predictions.indices(PART_B)].mean(axis=1).min())
+def worst_accuracy(request: Request) -> float:
+    """The accuracy on part B, over all requests, where each operator has its worst model."""
+    if isinstance(request, SeveralRequest):
+        share = request.share_of_requests
+        return sum(share[name] * worst_accuracy(one) for name, one in request.requests.items())
+    if isinstance(request, PlanRequest):
+        records = request.profile.predictions
+        return float(records.quality[:, records.indices(PART_B)].mean(axis=1).min())
+    from gearshift.planner.joint.candidates import worst_composed
+    from gearshift.planner.joint.request import PipelineRequest
 
-
-def worst_of_several(several: SeveralRequest) -> float:
-    """The mean accuracy over all requests where each operator has its worst model."""
-    share = several.share_of_requests
-    return sum(share[name] * worst_accuracy(one.profile) for name, one in several.requests.items())
+    assert isinstance(request, PipelineRequest)
+    return worst_composed(request)
 
 
 def accuracy_steps(runs: Sequence[Run], worst: float) -> tuple[float, ...]:

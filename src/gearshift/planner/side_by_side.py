@@ -6,19 +6,61 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 
 import msgspec
 
-from gearshift.planner.compare import INTERRUPTED, Run, died, ended, run_planner
-from gearshift.planner.space.request import Progress, Request, silent
+from gearshift.planner.compare import (
+    BASELINES,
+    COCKTAIL,
+    INTERRUPTED,
+    Comparison,
+    Run,
+    cocktail_jobs,
+    compared,
+    count_interrupted,
+    died,
+    ended,
+    rows_of_grid,
+    run_planner,
+    worst_accuracy,
+)
+from gearshift.planner.space.request import PlanRequest, Progress, Request, silent
 from gearshift.simulator.warm_up import warm_up
 from gearshift.support.numbers import plain
+from gearshift.support.processors import usable_processors
 
 _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
+def compare_planners(
+    names: Sequence[str],
+    requests: Sequence[Request],
+    *,
+    baselines: Sequence[str] | None = None,
+    accuracies: Sequence[float] | None = None,
+    processes: int | None = None,
+    progress: Progress = silent,
+) -> Comparison:
+    """Run every planner on every request, all of one kind and shape, and Cocktail+ where it is named.
+
+    Where it is interrupted, Cocktail+ is left out, of which no cell is finished then.
+    """
+    planned, at_once = [name for name in dict.fromkeys(names) if name != COCKTAIL], processes or usable_processors()
+    runs = run_side_by_side(
+        [(name, request) for name in planned for request in requests], processes=at_once, progress=progress
+    )
+    first, worst = requests[0], worst_accuracy(requests[0])
+    if isinstance(first, PlanRequest) and COCKTAIL in names and not count_interrupted(runs):
+        latencies_s = sorted({request.latency_s for request in requests})
+        cells = cocktail_jobs(first, rows_of_grid(runs, worst, accuracies), latencies_s)
+        with suppress(KeyboardInterrupt):
+            runs += run_side_by_side(cells, processes=at_once, progress=progress)
+    against = BASELINES[first.planned_by] if baselines is None else baselines
+    return compared(runs, worst, baselines=against, accuracies=accuracies)
 
 
 def run_side_by_side(jobs: Sequence[tuple[str, Request]], *, processes: int, progress: Progress = silent) -> list[Run]:

@@ -1,7 +1,6 @@
 """Compare planners, numbers of devices and latency objectives."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
@@ -13,7 +12,6 @@ from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
-from gearshift.support.processors import usable_processors
 from gearshift.traces.read import read_trace
 from gearshift.verbs.inputs import Progress, silent
 from gearshift.verbs.language.inputs import language_profile
@@ -54,39 +52,29 @@ def compare(
     ended, as long as another has. `planners` may include `cocktail+`,
     which needs recorded predictions and is simulated for each cell of the grid.
     """
-    from gearshift.planner.compare import (
-        BASELINES,
-        COCKTAIL,
-        cocktail_jobs,
-        compared,
-        count_interrupted,
-        require_comparable,
-        rows_of_grid,
-        worst_accuracy,
-    )
-    from gearshift.planner.side_by_side import run_side_by_side
+    from gearshift.planner.compare import COCKTAIL, require_comparable
+    from gearshift.planner.side_by_side import compare_planners
 
     measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
     require_comparable([*planners, *(baselines or ())], measured)
     for accuracy in accuracies or ():
         Objective(accuracy=accuracy)  # refuses bad ones at once
-    plan_with = [name for name in dict.fromkeys(planners) if name != COCKTAIL]
-    require(bool(plan_with and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
+    planned = bool(set(planners) - {COCKTAIL})
+    require(planned and bool(devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
     arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
     hardware = by_count(devices, measured, asked.pop("memory_bytes", None), asked.pop("price_per_hour", None))
 
     def request(count: int, latency_s: float) -> PlanRequest:
         return plan_request(measured, arrivals, devices=hardware[count], latency_s=latency_s, **asked)
 
-    slos_s = sorted(set(latencies_s))
-    jobs = [(name, request(count, slo_s)) for name in plan_with for count in sorted(hardware) for slo_s in slos_s]
-    at_once = processes or usable_processors()
-    runs, worst = run_side_by_side(jobs, processes=at_once, progress=progress), worst_accuracy(measured)
-    if COCKTAIL in planners and not count_interrupted(runs):
-        cells = cocktail_jobs(jobs[0][1], rows_of_grid(runs, worst, accuracies), slos_s)
-        with suppress(KeyboardInterrupt):  # then without Cocktail+, of which no cell is finished
-            runs += run_side_by_side(cells, processes=at_once, progress=progress)
-    return compared(runs, worst, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
+    return compare_planners(
+        planners,
+        [request(count, slo_s) for count in sorted(hardware) for slo_s in sorted(set(latencies_s))],
+        baselines=baselines,
+        accuracies=accuracies,
+        processes=processes,
+        progress=progress,
+    )
 
 
 def compare_language(

@@ -34,7 +34,7 @@ from tests.unit.planner.fake import result
 from tests.unit.planner.little import PROFILE, little_request
 from tests.unit.simulator.compared.test_cocktail import independent_profile
 
-WORST = worst_accuracy(PROFILE)
+WORST = worst_accuracy(little_request())
 IMPOSSIBLE = Objective(latency_s=1e-6)
 
 

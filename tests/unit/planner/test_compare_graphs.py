@@ -2,8 +2,7 @@ import dataclasses
 
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.compare import compared, run_planner
-from gearshift.planner.joint.candidates import worst_composed
+from gearshift.planner.compare import compared, run_planner, worst_accuracy
 from tests.unit.planner.joint.strips import strips
 
 
@@ -12,7 +11,7 @@ def test_runs_of_a_graph_are_compared_as_those_of_one_operator_are() -> None:
     runs = [run_planner(name, request) for name in planners.for_("rows", "graph")]
     assert [run.error for run in runs] == [None] * 3
     assert [(run.devices, run.latency_objective_s, run.percentile) for run in runs] == [(2, 0.05, 0.95)] * 3
-    found = compared(runs, worst_composed(request), baselines=["apart"])
+    found = compared(runs, worst_accuracy(request), baselines=["apart"])
     assert found.planners == tuple(planners.for_("rows", "graph"))
     assert found.reference[0] == 0.5
     (joint, *_) = found.runs
@@ -32,4 +31,4 @@ def test_the_worst_accuracy_is_that_of_the_composed_query() -> None:
     request = strips(latency_s=0.05)
     part_b = request.records.indices(1)
     right = request.profiles["read"].predictions.quality[0].reshape(-1, 3).prod(axis=1)
-    assert abs(worst_composed(request) - right[part_b].mean()) < 1e-6
+    assert abs(worst_accuracy(request) - right[part_b].mean()) < 1e-6

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from gearshift.cli.offline.compare import as_csv
-from gearshift.planner.compare import Run, compared, run_planner, worst_accuracy, worst_of_several
+from gearshift.planner.compare import Run, compared, run_planner, worst_accuracy
 from gearshift.reporting.comparison_page import comparison_page
-from tests.unit.planner.several.worlds import CATS, DOGS, two_operators
+from tests.unit.planner.several.worlds import two_operators
 
 SEVERAL = two_operators()
 
@@ -38,7 +38,7 @@ def _slow(latency_s, p95: float):
 
 
 def test_tables_and_files_have_a_row_for_all_and_one_for_each(run: Run) -> None:
-    found = compared([run], worst_of_several(SEVERAL))
+    found = compared([run], worst_accuracy(SEVERAL))
     rows = [line.split(",")[:2] for line in as_csv(found).splitlines()]
     assert rows == [["planner", "pipeline"], ["apart", "all"], ["apart", "cats"], ["apart", "dogs"]]
     assert "<td>cats</td>" in comparison_page(found, title="", note="")
@@ -46,5 +46,7 @@ def test_tables_and_files_have_a_row_for_all_and_one_for_each(run: Run) -> None:
 
 def test_the_worst_accuracy_is_the_mean_of_the_operators() -> None:
     share = SEVERAL.share_of_requests
-    worst = share["cats"] * worst_accuracy(CATS) + share["dogs"] * worst_accuracy(DOGS)
-    assert worst_of_several(SEVERAL) == pytest.approx(worst)
+    worst = share["cats"] * worst_accuracy(SEVERAL.requests["cats"]) + share["dogs"] * worst_accuracy(
+        SEVERAL.requests["dogs"]
+    )
+    assert worst_accuracy(SEVERAL) == pytest.approx(worst)

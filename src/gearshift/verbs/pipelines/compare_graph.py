@@ -12,7 +12,6 @@ from gearshift.objective import Objective
 from gearshift.planner import planners as registry
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
-from gearshift.support.processors import usable_processors
 from gearshift.verbs.compare import by_count
 from gearshift.verbs.inputs import Progress, silent
 from gearshift.verbs.plan_pipeline import pipeline_request
@@ -21,8 +20,6 @@ from gearshift.workload import Trace
 if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
     from gearshift.planner.joint.request import PipelineRequest
-
-BASELINES = "greedy", "apart"
 
 
 def compare_graph(
@@ -46,9 +43,7 @@ def compare_graph(
     `profiles`, `pipeline` and what else is `asked` are as in `plan_pipeline`. Latencies and
     accuracies are of the whole graph, from one end to the other.
     """
-    from gearshift.planner.compare import compared
-    from gearshift.planner.joint.candidates import worst_composed
-    from gearshift.planner.side_by_side import run_side_by_side
+    from gearshift.planner.side_by_side import compare_planners
 
     for name in (*planners, *(baselines or ())):
         registry.require_planner(name, "rows", "graph")
@@ -68,9 +63,11 @@ def compare_graph(
             objective=msgspec.structs.replace(objective, latency_s=latency_s),
         )
 
-    names = dict.fromkeys(planners)
-    jobs = [(name, request(count, slo_s)) for name in names for count in sorted(hardware) for slo_s in slos_s]
-    at_once = processes or usable_processors()
-    runs = run_side_by_side(jobs, processes=at_once, progress=progress)
-    against = BASELINES if baselines is None else baselines
-    return compared(runs, worst_composed(base), baselines=against, accuracies=accuracies)
+    return compare_planners(
+        planners,
+        [request(count, slo_s) for count in sorted(hardware) for slo_s in slos_s],
+        baselines=baselines,
+        accuracies=accuracies,
+        processes=processes,
+        progress=progress,
+    )

@@ -10,7 +10,6 @@ from gearshift.planner import planners as registry
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
-from gearshift.support.processors import usable_processors
 from gearshift.verbs.compare import by_count
 from gearshift.verbs.inputs import Progress, silent
 from gearshift.verbs.plan_request import named_profiles, several_request
@@ -18,8 +17,6 @@ from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
-
-BASELINES = "apart", "coordinate", "frontier"
 
 
 def compare_together(
@@ -42,8 +39,7 @@ def compare_together(
     so on. In the comparison the longest of a run stands for them, so that these must differ.
     Accuracies are means over all requests. What else is `asked` is as in `plan_together`.
     """
-    from gearshift.planner.compare import compared, worst_of_several
-    from gearshift.planner.side_by_side import run_side_by_side
+    from gearshift.planner.side_by_side import compare_planners
 
     for name in (*planners, *(baselines or ())):
         registry.require_planner(name, "rows", "several")
@@ -71,12 +67,14 @@ def compare_together(
         for count in sorted(hardware)
         for k, slo_s in enumerate(slos_s)
     }
-    jobs = [(name, request) for name in dict.fromkeys(planners) for request in requests.values()]
-    at_once = processes or usable_processors()
-    runs = run_side_by_side(jobs, processes=at_once, progress=progress)
-    worst = worst_of_several(next(iter(requests.values())))
-    against = BASELINES if baselines is None else baselines
-    return compared(runs, worst, baselines=against, accuracies=accuracies)
+    return compare_planners(
+        planners,
+        list(requests.values()),
+        baselines=baselines,
+        accuracies=accuracies,
+        processes=processes,
+        progress=progress,
+    )
 
 
 def _together(latencies_s: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
