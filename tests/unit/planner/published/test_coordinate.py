@@ -251,9 +251,9 @@ def test_where_no_model_fits_the_remedy_is_named() -> None:
 @pytest.mark.parametrize(
     ("objective", "sentence"),
     [
-        (Objective(), "this planner takes a latency objective or an accuracy objective; give one of them"),
+        (Objective(), "there is no objective; give a latency, an accuracy, or both"),
         (Objective(latency_s=0.1, accuracy=0.9), "this planner takes a latency objective or an accuracy objective"),
-        (Objective(accuracy=0.9, confidence=0.9), "this planner takes no confidence"),
+        (Objective(accuracy=0.9, confidence=0.9), "planner 'coordinate' takes no confidence"),
     ],
 )
 def test_an_objective_that_it_does_not_take_is_refused(objective: Objective, sentence: str) -> None:

@@ -347,8 +347,8 @@ def test_without_time_for_any_plan_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"objective": Objective()}, "the planner needs an objective; give a latency, or an accuracy, or both"),
-        ({"objective": Objective(latency_s=0.1, confidence=0.9)}, "the planner 'frontier' takes no confidence"),
+        ({"objective": Objective()}, "there is no objective; give a latency, an accuracy, or both"),
+        ({"objective": Objective(latency_s=0.1, confidence=0.9)}, "planner 'frontier' takes no confidence"),
         (
             {"hardware": identical_devices(2, memory_bytes=1)},
             "hardware: no model fits the memory of any device; plan for devices with more memory",
