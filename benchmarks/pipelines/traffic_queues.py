@@ -38,7 +38,7 @@ from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node, When
 from gearshift.placement import Placement, Replica
 from gearshift.planner.joint.candidates import candidates_of
-from gearshift.planner.joint.replanning.budgets import budget_tables
+from gearshift.planner.joint.replanning.choices import budget_tables
 from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query, timed_quality
 from gearshift.planner.joint.request import PipelineRequest

@@ -104,9 +104,7 @@ def kinds_page() -> str:
         flags = {}
         for option in command.params:
             flags[getattr(option, "keyword", option.name)] = flags[option.name] = option.opts[0]
-        lacking = [
-            kind.lacks.get("", {}).get(verb, {}) | kind.lacks.get(shape, {}).get(verb, {}) for kind, shape in columns
-        ]
+        lacking = [kind.lacks.get(shape, {}).get(verb, {}) for kind, shape in columns]
         shown = dict.fromkeys(flags[name] for lacks in lacking for name in lacks if name in flags)
         rows = [
             (f"`{flag}`", *("no" if flag in {flags.get(name) for name in lacks} else "yes" for lacks in lacking))

@@ -9,7 +9,7 @@ import pytest
 
 from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.planner.compare import compared
-from gearshift.planner.language.compared.alone import each_language_alone
+from gearshift.planner.language.compared.explain import each_language_alone
 from gearshift.reporting.caches_page import caches_page
 from gearshift.reporting.comparison import comparison_sections
 from gearshift.reporting.drawing.page import html_page

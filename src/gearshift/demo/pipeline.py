@@ -10,7 +10,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.models.config import PROJECT_FILE
 from gearshift.objective import Objective
-from gearshift.planner.space.ways import device_seconds
+from gearshift.planner.space.hosts import device_seconds
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
@@ -60,7 +60,7 @@ class PipelineDemoResult:
 def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> PipelineDemoResult:
     """Run everything in `folder`; raises `InvalidInput` without scikit-learn, `Infeasible` if no plan keeps up."""
     require_sklearn()
-    from gearshift.planner.baselines.nodes_apart import plan_apart
+    from gearshift.planner.baselines.of_graphs import APART
     from gearshift.planner.joint.candidates import candidates_of
     from gearshift.planner.joint.replanning.search import plan_pipeline
 
@@ -86,7 +86,7 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
     tell("planning each operator apart", 0.55)
     apart, why_not = None, ""
     try:
-        apart = plan_apart(request)
+        apart = APART.plan(request)
     except Infeasible as error:
         why_not = f"planned apart, there is no plan: {error}"
 

@@ -241,7 +241,7 @@ def frontier_chart(found: Comparison, devices: int) -> Chart | None:
 
 def _in_colours(found: Comparison) -> list[str]:
     """The names that have a colour, which is the same in all comparisons."""
-    return [*registry.MODULES, *found.planners]
+    return [*registry.for_(), *found.planners]
 
 
 def cost_chart(found: Comparison, latency_s: float) -> Chart | None:

@@ -16,7 +16,7 @@ from tests.unit.planner.little import little_request
 
 @pytest.fixture
 def faked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "fake", "tests.unit.planner.fake")
 
 
 def test_devices_fewer_and_more_are_planned_for_the_latency_alone_and_have_their_price(faked: None) -> None:

@@ -38,9 +38,9 @@ from gearshift.verbs.kinds.registry import kind_of_profile
     "--planners",
     type=listed,
     metavar="NAMES",
-    help=f"Planners, between commas, of {', '.join(registry.MODULES)}, {COCKTAIL} [default: all; {COCKTAIL} where"
-    f" predictions are recorded]; of several operators, of {', '.join(registry.OF_SEVERAL)}; of a pipeline of"
-    f" several nodes, of {', '.join(registry.OF_GRAPHS)}.",
+    help=f"Planners, between commas, of {', '.join(registry.for_())}, {COCKTAIL} [default: all; {COCKTAIL} where"
+    f" predictions are recorded]; of several operators, of {', '.join(registry.for_('rows', 'several'))}; of a pipeline"
+    f" of several nodes, of {', '.join(registry.for_('rows', 'graph'))}.",
 )
 @click.option(
     "--devices",

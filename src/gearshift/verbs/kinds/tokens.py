@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gearshift.errors import require
 from gearshift.gear import GearPlan
+from gearshift.planner.space.request import Shape
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.served import is_language_plan, require_language_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from gearshift.simulator.engines.language_simulation import LanguageSimulation
     from gearshift.verbs.tokens.validate import LanguageValidation
 
-CHATS = "language models"
+CHATS: Shape = "one"
 NO_MEASURED_RUN = "use `gearshift validate`, which shows what is predicted beside what is measured"
 ALONE = "give its profile alone"
 TIME_FLAGS = "--ttft-p95-ms, --per-token-p95-ms, --total-p95-ms"
@@ -36,13 +37,12 @@ OF_SENDING = *OF_LOAD, "binary", "priority", "ca_file", "deadline_s"
 
 class Tokens(Kind):
     name = "language models"
+    engine = "tokens"
     shapes: ClassVar = {CHATS: "plans of language models"}
     lacks: ClassVar = {
-        "": {
+        CHATS: {
             "profile": dict.fromkeys(("cores", "core_share"), ""),
             "profile_from_records": {"raw_run_times": ""},
-        },
-        CHATS: {
             "plan": {
                 **dict.fromkeys((*OF_SEVERAL, *OF_GRAPHS, "median_s", "policy"), ""),
                 "latency_s": "give ttft_s, per_token_s or total_s, as answers are streamed",
@@ -106,19 +106,14 @@ class Tokens(Kind):
     def has_records(self, folder: Path) -> bool:
         return any(folder.glob("*.jsonl"))
 
-    def planners(self, shape: str) -> Sequence[str]:
-        from gearshift.planner.language.planners import PLANNERS
-
-        return tuple(PLANNERS)
-
-    def read_profile(self, shape: str, profiles: Sequence[Path]) -> "LanguageProfile":
+    def read_profile(self, shape: Shape, profiles: Sequence[Path]) -> "LanguageProfile":
         from gearshift.profiles.engines.store import read_language_profile
 
         require(len(profiles) == 1, "several profiles are given, and language models are planned alone", remedy=ALONE)
         return read_language_profile(profiles[0])
 
     def plan(
-        self, shape: str, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any
+        self, shape: Shape, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any
     ) -> GearPlan | list[GearPlan]:
         from gearshift.verbs.planning import tokens
 
@@ -127,7 +122,7 @@ class Tokens(Kind):
 
     def compare(
         self,
-        shape: str,
+        shape: Shape,
         profile: Any,
         trace: Any,
         *,
@@ -160,7 +155,7 @@ class Tokens(Kind):
         return compare_language(requests, names or [*self.planners(shape), CONTROL], progress=progress)
 
     def what_if(
-        self, shape: str, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
+        self, shape: Shape, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
     ) -> GearPlan:
         from gearshift.verbs.common.other_counts import with_other_counts
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gearshift.planner.language.compared.alone import each_language_alone
+from gearshift.planner.language.compared.explain import each_language_alone
 from gearshift.reporting.language.page import tokens_sections, tokens_shown
 from gearshift.verbs.common.inputs import Progress
 from gearshift.verbs.kinds.kind import Inputs, Kind, Traces

@@ -1,4 +1,8 @@
-"""Plan on placements by rule (Ken 5.7): all models on every device, or each on its own devices."""
+"""Baselines that are our planner with less to choose from: one model per load range, or placements by rule.
+
+`model-switching` is Model Switching with our placement, batching and meter: MS+ in Ken 5.2 and
+CascadeServe 6.2. `placement-heuristic` has all models on every device, or each on its own devices (Ken 5.7).
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,12 +12,47 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.planner.contract import ladder
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar, offer
 from gearshift.planner.search.optimal import restricted
-from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front
+from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front, single_models
 from gearshift.planner.space.hosts import hosts_of, place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import Profile
+
+
+def _switching(so_far: SoFar) -> ladder.OfCascades:
+    models = _placed_models(so_far.request)
+    most_accurate = max(models, key=lambda candidate: candidate.accuracy)
+    return ladder.OfCascades(so_far.request, partial(_best_of_models, models=models), most_accurate)
+
+
+def _best_of_models(so_far: SoFar, models: Sequence[CandidateCascade]) -> GearPlan:
+    """The best plan with all models, without the cheapest, without the two cheapest, and so on.
+
+    The last gear always gets the cheapest model of its plan. Without models cheaper than one that
+    carries every load, that model need never step down: one model at all loads is a plan, too.
+    """
+    for cheapest in range(len(models)):
+        planner = restricted(candidates=models[cheapest:])
+        try:
+            made = planner.plan(so_far.remaining(so_far.request), progress=so_far.tell)
+        except Infeasible:
+            so_far.check()
+            if so_far.plan is None:
+                raise
+            break
+        offer(so_far, made)
+    return so_far.best()
+
+
+def _placed_models(request: PlanRequest) -> list[CandidateCascade]:
+    """The models that fit in memory together (CascadeServe 6.2, MS+ iii)."""
+    placed = set(place_everywhere(request.profile, request.hardware).models)
+    return [candidate for candidate in single_models(request) if placed.issuperset(candidate.cascade.models)]
+
+
+MODEL_SWITCHING = ladder.planner("model-switching", _switching, single_models=True)
+
 
 HIGHEST_UTILISATION = 0.9
 MOST_PLANNED = 3
@@ -21,9 +60,11 @@ MOST_PLANNED = 3
 taken."""
 
 
-def _prepare(request: PlanRequest) -> ladder.WithinLatency:
-    front = cascade_front(request)
-    return ladder.WithinLatency(partial(_best_within, placements=placements_by_rule(request, front)), front[-1])
+def _by_rule(so_far: SoFar) -> ladder.OfCascades:
+    request, front = so_far.request, cascade_front(so_far.request)
+    return ladder.OfCascades(
+        request, partial(_best_of_placements, placements=placements_by_rule(request, front)), front[-1]
+    )
 
 
 def placements_by_rule(request: PlanRequest, front: Sequence[CandidateCascade]) -> list[Placement]:
@@ -67,7 +108,7 @@ def exclusive_placement(profile: Profile, hardware: Hardware, candidate: Candida
     return Placement(replicas=tuple(replicas)), min(carried_qps.values())
 
 
-def _best_within(so_far: SoFar, placements: Sequence[Placement]) -> GearPlan:
+def _best_of_placements(so_far: SoFar, placements: Sequence[Placement]) -> GearPlan:
     planned, refused = 0, []
     for placement in placements:
         planner = restricted(placement=placement)
@@ -77,7 +118,7 @@ def _best_within(so_far: SoFar, placements: Sequence[Placement]) -> GearPlan:
             so_far.check()
             refused.append(error)
             continue
-        so_far.offer(made)
+        offer(so_far, made)
         planned += 1
         if planned == MOST_PLANNED:
             break
@@ -86,4 +127,4 @@ def _best_within(so_far: SoFar, placements: Sequence[Placement]) -> GearPlan:
     return so_far.best()
 
 
-PLANNER = ladder.planner("placement-heuristic", _prepare)
+PLACEMENT_HEURISTIC = ladder.planner("placement-heuristic", _by_rule)

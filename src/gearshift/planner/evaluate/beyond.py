@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from gearshift.gear import Gear, GearPlan
 from gearshift.objective import Asked, Objective
-from gearshift.planner.evaluate.assemble import with_pipeline, without_idle_models
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.steady_state import SteadyState, steady_of
+from gearshift.planner.space.beside import without_idle_models
 from gearshift.planner.space.metered import metered_loads, range_weights
 from gearshift.planner.space.request import LoadDistribution, PlanRequest
 from gearshift.workload import PlannedLoad

@@ -6,7 +6,7 @@ from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.beyond import with_planned_load
+from gearshift.planner.evaluate.beyond import with_planned_load
 from gearshift.planner.space.metered import metered_loads, range_weights
 from gearshift.planner.space.request import PlanRequest
 from gearshift.plans.plan_tables import plan_tables

@@ -3,23 +3,17 @@
 import msgspec
 import pytest
 
-from gearshift.planner import planners
-from gearshift.planner.compare import Run, compared, worst_accuracy
-from gearshift.planner.comparing.several import PLANNERS, run_planner_of_several, worst_of_several
+from gearshift.planner.compare import Run, compared, run_planner, worst_accuracy
 from gearshift.reporting.comparison import comparison_sections, runs_of
 from gearshift.reporting.drawing.page import html_page
-from tests.unit.planner.several.worlds import CATS, DOGS, two_operators
+from tests.unit.planner.several.worlds import two_operators
 
 SEVERAL = two_operators()
 
 
-def test_every_planner_of_several_is_in_the_registry() -> None:
-    assert tuple(PLANNERS) == planners.OF_SEVERAL
-
-
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return run_planner_of_several("apart", SEVERAL)
+    return run_planner("apart", SEVERAL)
 
 
 @pytest.mark.long
@@ -44,7 +38,7 @@ def _slow(latency_s, p95: float):
 
 
 def test_tables_and_files_have_a_row_for_all_and_one_for_each(run: Run) -> None:
-    found = compared([run], worst_of_several(SEVERAL))
+    found = compared([run], worst_accuracy(SEVERAL))
     rows = [line.split(",")[:2] for line in runs_of(found.runs).csv.splitlines()]
     assert rows == [["planner", "pipeline"], ["apart", "all"], ["apart", "cats"], ["apart", "dogs"]]
     assert "<td>cats</td>" in html_page("", "", comparison_sections(found))
@@ -52,5 +46,7 @@ def test_tables_and_files_have_a_row_for_all_and_one_for_each(run: Run) -> None:
 
 def test_the_worst_accuracy_is_the_mean_of_the_operators() -> None:
     share = SEVERAL.share_of_requests
-    worst = share["cats"] * worst_accuracy(CATS) + share["dogs"] * worst_accuracy(DOGS)
-    assert worst_of_several(SEVERAL) == pytest.approx(worst)
+    worst = share["cats"] * worst_accuracy(SEVERAL.requests["cats"]) + share["dogs"] * worst_accuracy(
+        SEVERAL.requests["dogs"]
+    )
+    assert worst_accuracy(SEVERAL) == pytest.approx(worst)

@@ -1,7 +1,7 @@
 import pytest
 
 from gearshift.gear import GearPlan
-from gearshift.planner.beyond import predicted_at_their_ends
+from gearshift.planner.evaluate.beyond import predicted_at_their_ends
 from gearshift.planner.search.optimal import PLANNER
 from tests.unit.planner.little import little_request
 
