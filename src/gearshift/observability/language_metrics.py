@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, genera
 from gearshift.observability.glance import Glance, summed
 from gearshift.observability.metrics import SECONDS, Counter, Histogram, Totals
 
-OUTCOMES = "answered", "degraded", "failed", "refused", "cancelled"
+OUTCOMES = "answered", "degraded", "late", "failed", "refused", "cancelled"
 SWAPS = "taken_over", "failed"
 REASONS = "queue_full", "late", "not_ready", "no_engine", "deadline"
 

@@ -52,10 +52,6 @@ class Looks:
         if self._timer is not None:
             self._timer.cancel()
 
-    @property
-    def begun(self) -> bool:
-        return self._timer is not None
-
     def hand_over_to(self, after: "Looks") -> None:
         """Leave the record of arrivals to the one that looks from now on."""
         after.trace, self.trace = self.trace, LiveTrace()

@@ -8,6 +8,7 @@ from gearshift.clock import NS_PER_S, Clock, to_ns
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.profiles.engines.engine_tables import EngineTables
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.answers.given_tokens import GivenTokens
@@ -26,7 +27,7 @@ from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, model
 from gearshift.runtime.engines.stages import Stages
 from gearshift.runtime.engines.upstream.call import Call, Fault, Listener
 from gearshift.runtime.engines.upstream.refusals import CLIENTS_FAULTS, Kind, for_client, kind_of
-from gearshift.runtime.service.room import HeldBytes
+from gearshift.runtime.service.room import Room
 
 LOGPROBS = b"logprobs"
 STOPPED = "the server stopped before this request was answered; send it again"
@@ -48,7 +49,7 @@ class OpenAnswers:
         engines: Engines,
         identities: Identities,
         *,
-        held: HeldBytes,
+        room: Room,
         certainty_of: CertaintyOf,
         drift: AnswerDrift | None,
         least_top: int,
@@ -62,7 +63,7 @@ class OpenAnswers:
         errors: OwnErrors,
     ) -> None:
         self.tables, self._engines, self._identities = tables, engines, identities
-        self._held, self._clock, self._metrics, self._errors = held, clock, metrics, errors
+        self._room, self._clock, self._metrics, self._errors = room, clock, metrics, errors
         self._least_top, self.promise = least_top, promise
         self._shortest_hang_ns = to_ns(shortest_hang_s)
         self.router = EngineRouter(
@@ -81,8 +82,8 @@ class OpenAnswers:
         self._stages = Stages(tables, clock, metrics)
         self._by_certainty = models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
-        self._none_open = asyncio.Event()
-        self._none_open.set()
+        self.none_open = asyncio.Event()
+        self.none_open.set()
         self._next_number, self._dispatches = 0, False
         self._loop = asyncio.get_running_loop()
 
@@ -108,14 +109,14 @@ class OpenAnswers:
         self._next_number += 1
         now_ns = self._clock.now_ns()
         self.promise.require_in_time(request, asked, self.router, now_ns)
-        stream = AnswerStream(self, request, asked, reader, self._held, now_ns)
+        stream = AnswerStream(self, request, asked, reader, self._room.held, now_ns)
         self._streams[request] = stream
-        self._none_open.clear()
-        self._held.held_bytes += asked.held_bytes
+        self.none_open.clear()
+        self._room.take(1, asked.held_bytes, asked.client)
         try:
-            if asked.deadline_s is not None:
-                aimed_s = self.promise.aimed_s(asked.deadline_s)
-                stream.deadline = self._loop.call_later(aimed_s, self._expire, stream, now_ns + to_ns(aimed_s))
+            if request.deadline_ns != NO_DEADLINE_NS:
+                due_ns = max(now_ns, request.deadline_ns)
+                stream.deadline = self._loop.call_later((due_ns - now_ns) / NS_PER_S, self._expire, stream, due_ns)
             self.router.arrive(request, now_ns)
         except Exception:
             self._take_from_router(request)
@@ -132,10 +133,6 @@ class OpenAnswers:
             self._metrics.ended("cancelled")
             self.dispatch_soon()
 
-    async def none_open(self) -> None:
-        """Wait until all are answered."""
-        await self._none_open.wait()
-
     def fail_all(self) -> None:
         for stream in list(self._streams.values()):
             self._take_from_router(stream.request)
@@ -144,8 +141,7 @@ class OpenAnswers:
     def _expire(self, stream: AnswerStream, due_ns: int) -> None:
         request, now_ns = stream.request, self._clock.now_ns()
         self.promise.expired(now_ns - due_ns)
-        has_nothing = request.tokens == 0 and request.whole_answer_of == NOWHERE
-        if request.answered or stream.broken is not None or (has_nothing and self.promise.gives_late_answers):
+        if stream.broken is not None or request.ends_ns == NO_DEADLINE_NS:
             return
         self._for(stream, self.router.expired, request, now_ns)
         self.dispatch_soon()
@@ -155,12 +151,12 @@ class OpenAnswers:
         self._drop_second(stream)
         stream.let_go()
         stream.call = None
-        self._held.held_bytes -= stream.asked.held_bytes
+        self._room.give_back(1, stream.asked.held_bytes, stream.asked.client)
         stream.asked.let_go()
         if stream.deadline is not None:
             stream.deadline.cancel()
         if not self._streams:
-            self._none_open.set()
+            self.none_open.set()
 
     def _fail(self, stream: AnswerStream, fault: Fault) -> None:
         self._close(stream)
@@ -226,7 +222,7 @@ class OpenAnswers:
             return
         self._metrics.answered(
             self.tables.models[request.model],
-            "degraded" if request.degraded else "answered",
+            stream.outcome,
             ttft_s=(stream.answered_ns - stream.arrived_ns) / NS_PER_S,
             decision_s=(stream.answered_ns - (stream.first_ns or stream.answered_ns)) / NS_PER_S,
             total_s=(max(stream.last_ns, stream.answered_ns) - stream.arrived_ns) / NS_PER_S,

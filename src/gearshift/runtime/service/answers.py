@@ -22,9 +22,9 @@ from gearshift.runtime.service.room import Client, HeldBytes, Room, bytes_of, ha
 
 EXECUTION = Ending.EXECUTION.name.lower()
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
-QUEUE_FULL, NOT_READY, NO_WORKER, UNKNOWN = "queue_full", "not_ready", "no_worker", "unknown"
-"""Other reasons of refusals: no room, not ready, a model without workers or answers, or bulk work that asks for a
-gear that the plan does not have."""
+QUEUE_FULL, NO_WORKER, UNKNOWN = "queue_full", "no_worker", "unknown"
+"""Other reasons of refusals: no room, a model without workers or answers, or bulk work that asks for a gear that the
+plan does not have."""
 Done = Callable[[Answer], None]
 Withdraw = Callable[[], None]
 

@@ -236,10 +236,6 @@ class Pulse:
         self._timers: tuple[FineTimer, FineTimer] | None = None
         self._armed_ns = NEVER_NS
 
-    @property
-    def started(self) -> bool:
-        return self._timers is not None
-
     def start(self) -> None:
         """Open the timers; raises `OSError` if the system gives none."""
         loop = asyncio.get_running_loop()

@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.decisions import Ending
-from gearshift.errors import NotReady
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Known, Metrics
@@ -20,10 +19,10 @@ from gearshift.plans.plan_tables import PipelineTables, PlanTables
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, NOT_BULK, Answer, BulkWork, Request, Sample
 from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
 from gearshift.runtime.router.status import PipelineStatus, pipeline_status
+from gearshift.runtime.service.admission import NOT_READY, Accepting, Admission
 from gearshift.runtime.service.answers import (
     DEADLINE_REASONS,
     NO_WORKER,
-    NOT_READY,
     QUEUE_FULL,
     TOO_MANY_ROWS,
     Done,
@@ -39,7 +38,7 @@ from gearshift.runtime.service.bulk_gear import bulk_gear_of
 from gearshift.runtime.service.driver import Driver
 from gearshift.runtime.service.graph_answers import facts_of, graph_answer
 from gearshift.runtime.service.in_parts import InParts
-from gearshift.runtime.service.room import BulkRoom, Client, HeldBytes, Reading, Room, WideRoom, memory_of
+from gearshift.runtime.service.room import BulkRoom, Client, HeldBytes, Room, WideRoom, memory_of
 from gearshift.runtime.watch.adapting import Adapting
 
 REASONS = (*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER)
@@ -81,10 +80,10 @@ class Shared:
     spans: dict[int, RequestSpan]
     request_ids: "itertools.count[int]"
     sequence: "itertools.count[int]"
-    accepting: bool = False
+    accepting: Accepting
 
 
-class ServedPipeline:
+class ServedPipeline(Admission):
     """Takes the requests of one pipeline; every accepted one gets exactly one answer.
 
     The outcome of a request is `failed` if a row failed. It is `degraded` if a row should have
@@ -102,15 +101,18 @@ class ServedPipeline:
         self._router = shared.driver.router
         self._pipeline = self._router.pipelines[tables.number]
         self.models = shared.tables.models_used_by(tables.number)
-        self.room = Room(
-            self._pipeline,
-            options.most_waiting_requests,
-            shared.held,
+        full, most, capacity_qps = (
             partial(self._count_refused, QUEUE_FULL),
+            options.most_waiting_requests,
             options.capacity_qps,
         )
-        self._bulk_room = BulkRoom(options.most_waiting_requests, shared.held, options.capacity_qps)
-        self._wide_room = WideRoom(self.room, partial(self._count_refused, QUEUE_FULL), options.capacity_qps)
+        super().__init__(
+            shared.accepting,
+            Room(self._pipeline, most, shared.held, full, capacity_qps),
+            BulkRoom(most, shared.held, capacity_qps),
+            partial(self._router.lacking, tables.number),
+        )
+        self._wide_room = WideRoom(self.room, full, capacity_qps)
         self._bulk_accuracy = options.bulk_accuracy
         self.open_requests = OpenRequests(
             tables.name,
@@ -126,10 +128,6 @@ class ServedPipeline:
         self._is_graph = self._pipeline.is_graph
 
     @property
-    def accepting(self) -> bool:
-        return self._shared.accepting
-
-    @property
     def waiting(self) -> int:
         return self._pipeline.waiting
 
@@ -140,7 +138,7 @@ class ServedPipeline:
     @property
     def ready(self) -> bool:
         """Whether new requests are accepted and answered, perhaps by fewer models than planned (`degraded`)."""
-        return self._shared.accepting and self._router.can_answer(self.number)
+        return self.accepting and self._router.can_answer(self.number)
 
     @property
     def degraded(self) -> list[str]:
@@ -150,27 +148,12 @@ class ServedPipeline:
     @property
     def lacking(self) -> str:
         """A model with which requests begin, and which has no replica; empty if there is none."""
-        return self._router.lacking(self.number)
+        return self._lacking()
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
 
     # Requests --------------------------------------------------------------------------------------------------------
-
-    def require_room(self, rows: int, held_bytes: int, client: Client | None = None, *, bulk: bool = False) -> None:
-        """Raise `NotReady`, `QueueFull` or `TooLarge` if a request of `rows` would be refused."""
-        self._require(self._bulk_room if bulk else self.room, rows, held_bytes, client)
-
-    def _require(self, room: Room, rows: int, held_bytes: int, client: Client | None) -> None:
-        if not self._shared.accepting:
-            self._refuse("the server is not accepting requests; try another one, or again later")
-        if lacking := self._router.lacking(self.number):
-            self._refuse(f"no worker of model {lacking!r} is running; try again later")
-        room.require(rows, held_bytes, client)
-
-    def reading(self, announced_bytes: int, *, bulk: bool = False) -> Reading:
-        self.require_room(1, announced_bytes, bulk=bulk)
-        return Reading(self._bulk_room if bulk else self.room)
 
     def submit(
         self,
@@ -264,10 +247,6 @@ class ServedPipeline:
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
         """As `answer_to` by `submit`."""
         return await answer_to(self.submit, inputs, **asked)
-
-    def _refuse(self, why: str) -> NoReturn:
-        self._count_refused(NOT_READY)
-        raise NotReady(why)
 
     def _count_refused(self, reason: str) -> None:
         self._shared.metrics.refused(self.name, reason)

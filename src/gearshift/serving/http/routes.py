@@ -166,7 +166,7 @@ def model_routes(name: str) -> tuple[Route, ...]:
             handler=ModelHandlers.predict,
             most_body_bytes=MOST_BYTES,
             summary="Inference of plain records: an object of inputs, or a list of them",
-            headers=(SLO_HEADER,),
+            headers=(SLO_HEADER, START_HEADER),
             records=True,
             errors={
                 400: "A field is missing, unknown, or does not fit",
@@ -312,9 +312,10 @@ SLO_HEADER = Header(
     "A deadline in ms, up to 4503599627370, where the body has no timeout.",
     {"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,15})?$"},
 )
+START_HEADER = Header("x-request-start", "When it was sent: `t=` and Unix time in s, ms or us.", TEXT)
 INFER_HEADERS = (
     SLO_HEADER,
-    Header("x-request-start", "When it was sent: `t=` and Unix time in s, ms or us.", TEXT),
+    START_HEADER,
     Header(BULK_HEADER, "`true` for bulk work, so that its body is read though online room is full.", TEXT),
     Header("inference-header-content-length", "How much of the body is JSON.", {"type": "integer", "minimum": 0}),
     Header(

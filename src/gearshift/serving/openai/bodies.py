@@ -48,7 +48,7 @@ class BadBody(InvalidInput):
 
     def __init__(self, what: str, *, param: str = "", code: str = "", remedy: str = "") -> None:
         super().__init__(what, where=param, remedy=remedy)
-        self.param, self.code = param, code
+        self.param, self.code = param or None, code or None
 
 
 class UnknownModel(BadBody):

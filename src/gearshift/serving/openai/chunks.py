@@ -122,7 +122,7 @@ def facts_of(stream: AnswerStream, model: str) -> Fields:
         "stage": request.stage,
         "gear": request.gear,
         "certainty": certainty if math.isfinite(certainty) else None,
-        "outcome": "degraded" if request.degraded else "answered",
+        "outcome": stream.outcome,
         "decided_at_token": request.decided_at,
         "ttft_s": (stream.answered_ns - stream.arrived_ns) / 1e9,
         "stages": stages,
@@ -138,6 +138,6 @@ def headers_of(stream: AnswerStream, model: str) -> list[tuple[bytes, bytes]]:
     ]
     if math.isfinite(stream.answers_certainty):
         headers.append((b"x-gearshift-certainty", f"{stream.answers_certainty:.6g}".encode()))
-    if request.degraded:
-        headers.append((b"x-gearshift-outcome", b"degraded"))
+    if stream.outcome != "answered":
+        headers.append((b"x-gearshift-outcome", stream.outcome.encode()))
     return headers

@@ -51,7 +51,6 @@ class Deployment:
             ),
             likeliest_other=task.profile.certainty in ("margin", "judge"),
             most_waiting=settings.most_waiting_requests or backlog.most_waiting,
-            capacity_qps=backlog.capacity_qps,
             held=held,
             promise=_promise(task.plan, settings),
             limits=_limits(task),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gearshift.errors import printable
+from gearshift.request import Outcome
 from gearshift.runtime.engines.answers.endings import Ending, ending_of
 from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.growth import Growth
@@ -331,6 +332,17 @@ class AnswerStream:
     def _give_back_kept(self) -> None:
         self._memory.held_bytes -= self._kept_bytes
         self._kept_bytes = 0
+
+    @property
+    def seen_ns(self) -> int:
+        """When the client sees the first of it, of one that is not streamed all."""
+        return max(self.last_ns, self.answered_ns) if self.request.seen_whole else self.answered_ns
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.seen_ns > self.asked.deadline_ns:
+            return "late"
+        return "degraded" if self.request.degraded else "answered"
 
     @property
     def answers_certainty(self) -> float:

@@ -64,7 +64,7 @@ class Placing:
     def begin_waiting(self, request: EngineRequest, now_ns: int) -> None:
         """From now it waits for a pause to be over, if it did not do so before."""
         if request.wait_until_ns == 0:
-            request.wait_until_ns = retry_until_ns(now_ns, self._longest_retry_ns, request.deadline_ns, 0)
+            request.wait_until_ns = retry_until_ns(now_ns, self._longest_retry_ns, request.ends_ns, 0)
 
     def may_go_on(self, model: int, request: EngineRequest, now_ns: int) -> bool:
         """Whether a request whose stage is not sure may go to this model: it would answer in time."""

@@ -148,14 +148,15 @@ class EngineRouter:
             self.requests -= 1
 
     def expired(self, request: EngineRequest, now_ns: int) -> None:
-        """A later stage would answer too late: give what there is, or nothing."""
-        if request.answered:
+        """Its deadline has come: give what there is, or nothing where that would be seen too late."""
+        is_seen_late = request.seen_whole and request.refuse_after_ns != NO_DEADLINE_NS
+        if request.answered and not is_seen_late:
             return
         request.degraded = request.late = True
-        if request.whole_answer_of != NOWHERE:
+        if request.whole_answer_of != NOWHERE and not request.answered:
             self._withdraw(request, now_ns)
             self._answer_with_whole(request, now_ns)
-        elif request.replica != NOWHERE and request.tokens:
+        elif request.replica != NOWHERE and request.tokens and not is_seen_late:
             self._answer(request, now_ns)
         elif self._withdraw(request, now_ns):
             self._give_up(request)
@@ -189,7 +190,7 @@ class EngineRouter:
         for model, queue in enumerate(self.queues):
             while queue and self.available.limits.opens_ns(model) <= now_ns:
                 request = next(iter(queue))
-                if request.deadline_ns < now_ns + request.prompt_ns:
+                if request.refuse_after_ns < now_ns + request.prompt_ns:
                     self.expired(request, now_ns)
                     continue
                 replica = self._with_room(model, request.failed_replicas)
