@@ -24,7 +24,7 @@ from gearshift.runtime.service.room import HeldBytes, Room
 from gearshift.runtime.watch.drift import LiveTrace
 
 
-class LanguageService(Admission):
+class LanguageService:
     """Serves one pipeline of language models.
 
     `certainty_of` makes a certainty of tokens, which with `likeliest_other` needs the likeliest
@@ -36,8 +36,6 @@ class LanguageService(Admission):
     profiled, and for `shortest_hang_s`, has failed. `before_of` has what the endpoint of each model
     said when it was profiled, as `Identity` has it; `drift` compares answers with the recorded ones.
     """
-
-    nobody, nobodys_reason = "no engine answers", "no_engine"
 
     def __init__(
         self,
@@ -65,10 +63,20 @@ class LanguageService(Admission):
         self.held = held or HeldBytes(most_held_bytes)
         self._identities = Identities(tables, engines, before_of or {}, self.metrics, self._journal)
         errors = OwnErrors()
-        accepting = Accepting(self._journal, lambda: self.open_requests)
-        full = partial(self._count_refused, QUEUE_FULL)
-        room = Room(self, most_waiting, self.held, full, drain_ns=lambda: self.router.drain_ns)
-        super().__init__(accepting, room, room, self._lacking_model)
+        refused = self.metrics.refused
+        full = partial(refused, QUEUE_FULL)
+        self.room = room = Room(self, most_waiting, self.held, full, drain_ns=lambda: self.router.drain_ns)
+        self._accepting = Accepting(self._journal, lambda: self.open_requests)
+        admission = Admission(
+            self._accepting,
+            room,
+            room,
+            lacking=self._lacking,
+            refused=refused,
+            no_worker="no_engine",
+            nobody="no engine answers",
+        )
+        self.require_room, self.reading = admission.require_room, admission.reading
         self.answers = OpenAnswers(
             tables,
             engines,
@@ -144,11 +152,9 @@ class LanguageService(Admission):
 
     # Requests ------------------------------------------------------------------------------------
 
-    def _lacking_model(self) -> str:
+    def _lacking(self) -> str:
+        """The first model, where no engine is there: any other would answer in its place."""
         return self.tables.models[0] if all(self.router.available.is_lost) else ""
-
-    def _count_refused(self, reason: str) -> None:
-        self.metrics.refused(reason)
 
     def submit(self, asked: Asked, reader: Reader) -> AnswerStream:
         """Accept a request; `reader` gets its answer, after this has returned. Raises as `require_room`."""
@@ -183,6 +189,10 @@ class LanguageService(Admission):
         self._identities.said(replica, what, value)
 
     # For operators -------------------------------------------------------------------------------
+
+    @property
+    def accepting(self) -> bool:
+        return self._accepting.now
 
     def now_ns(self) -> int:
         return self._clock.now_ns()

@@ -59,36 +59,39 @@ class Admission:
     """Lets requests of one pipeline into `room`, or bulk work into `bulk_room`.
 
     `lacking` is a model without which no request can begin, and that has no replica; empty if there is none.
+    `refused` counts a refusal by its reason; that of lacking one is `no_worker`, told as `nobody`.
     """
 
-    nobody, nobodys_reason = "no worker of model {!r} is running; try again later", NOT_READY
-
-    def __init__(self, accepting: Accepting, room: Room, bulk_room: Room, lacking: Callable[[], str]) -> None:
-        self._accepting, self.room, self._bulk_room, self._lacking = accepting, room, bulk_room, lacking
-
-    @property
-    def accepting(self) -> bool:
-        return self._accepting.now
+    def __init__(
+        self,
+        accepting: Accepting,
+        room: Room,
+        bulk_room: Room,
+        *,
+        lacking: Callable[[], str],
+        refused: Callable[[str], None],
+        no_worker: str = NOT_READY,
+        nobody: str = "no worker of model {!r} is running; try again later",
+    ) -> None:
+        self._accepting, self._room, self._bulk_room = accepting, room, bulk_room
+        self._lacking, self._refused, self._no_worker, self._nobody = lacking, refused, no_worker, nobody
 
     def require_room(self, rows: int, held_bytes: int, client: Client | None = None, *, bulk: bool = False) -> None:
         """Raise `NotReady`, `QueueFull` or `TooLarge` if a request of `rows` would be refused."""
-        self._require(self._bulk_room if bulk else self.room, rows, held_bytes, client)
+        self.require(self._bulk_room if bulk else self._room, rows, held_bytes, client)
 
     def reading(self, announced_bytes: int, *, bulk: bool = False) -> Reading:
         self.require_room(1, announced_bytes, bulk=bulk)
-        return Reading(self._bulk_room if bulk else self.room)
+        return Reading(self._bulk_room if bulk else self._room)
 
-    def _require(self, room: Room, rows: int, held_bytes: int, client: Client | None) -> None:
+    def require(self, room: Room, rows: int, held_bytes: int, client: Client | None) -> None:
+        """As `require_room`, for another room."""
         if not self._accepting.now:
             self._refuse(NOT_READY, "the server is not accepting requests; try another one, or again later")
         if lacking := self._lacking():
-            self._refuse(self.nobodys_reason, self.nobody.format(lacking))
+            self._refuse(self._no_worker, self._nobody.format(lacking))
         room.require(rows, held_bytes, client)
 
     def _refuse(self, reason: str, why: str) -> NoReturn:
-        self._count_refused(reason)
+        self._refused(reason)
         raise NotReady(why)
-
-    def _count_refused(self, reason: str) -> None:
-        """Count a refusal in the metrics."""
-        raise NotImplementedError

@@ -83,7 +83,7 @@ class Shared:
     accepting: Accepting
 
 
-class ServedPipeline(Admission):
+class ServedPipeline:
     """Takes the requests of one pipeline; every accepted one gets exactly one answer.
 
     The outcome of a request is `failed` if a row failed. It is `degraded` if a row should have
@@ -101,17 +101,18 @@ class ServedPipeline(Admission):
         self._router = shared.driver.router
         self._pipeline = self._router.pipelines[tables.number]
         self.models = shared.tables.models_used_by(tables.number)
-        full, most, capacity_qps = (
-            partial(self._count_refused, QUEUE_FULL),
-            options.most_waiting_requests,
-            options.capacity_qps,
-        )
-        super().__init__(
+        full = partial(self._count_refused, QUEUE_FULL)
+        most, capacity_qps = options.most_waiting_requests, options.capacity_qps
+        self.room = Room(self._pipeline, most, shared.held, full, capacity_qps)
+        self._bulk_room = BulkRoom(most, shared.held, capacity_qps)
+        self._admission = Admission(
             shared.accepting,
-            Room(self._pipeline, most, shared.held, full, capacity_qps),
-            BulkRoom(most, shared.held, capacity_qps),
-            partial(self._router.lacking, tables.number),
+            self.room,
+            self._bulk_room,
+            lacking=partial(self._router.lacking, tables.number),
+            refused=self._count_refused,
         )
+        self.require_room, self.reading = self._admission.require_room, self._admission.reading
         self._wide_room = WideRoom(self.room, full, capacity_qps)
         self._bulk_accuracy = options.bulk_accuracy
         self.open_requests = OpenRequests(
@@ -128,6 +129,10 @@ class ServedPipeline(Admission):
         self._is_graph = self._pipeline.is_graph
 
     @property
+    def accepting(self) -> bool:
+        return self._shared.accepting.now
+
+    @property
     def waiting(self) -> int:
         return self._pipeline.waiting
 
@@ -138,7 +143,7 @@ class ServedPipeline(Admission):
     @property
     def ready(self) -> bool:
         """Whether new requests are accepted and answered, perhaps by fewer models than planned (`degraded`)."""
-        return self.accepting and self._router.can_answer(self.number)
+        return self._shared.accepting.now and self._router.can_answer(self.number)
 
     @property
     def degraded(self) -> list[str]:
@@ -148,7 +153,7 @@ class ServedPipeline(Admission):
     @property
     def lacking(self) -> str:
         """A model with which requests begin, and which has no replica; empty if there is none."""
-        return self._lacking()
+        return self._router.lacking(self.number)
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
@@ -190,7 +195,7 @@ class ServedPipeline(Admission):
             if rows > room.most_requests:
                 room, within_ns = self._wide_room, NO_DEADLINE_NS
             request = self._request(rows, deadline_ns=deadline_ns, answer_within_ns=within_ns, **asked)
-        self._require(room, rows, held_bytes, client)
+        self._admission.require(room, rows, held_bytes, client)
         opened = OpenRequest(request, [], rows, done, client, rows, held_bytes, room)
         self.open_requests.add(opened, span)
         if room is self._wide_room:
