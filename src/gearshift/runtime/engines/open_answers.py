@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gearshift.clock import NS_PER_S, Clock, to_ns
+from gearshift.errors import printable
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.profiles.engines.engine_tables import EngineTables
@@ -14,7 +15,6 @@ from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.second_engine import SecondEngine
 from gearshift.runtime.engines.certainties import Certainties
-from gearshift.runtime.engines.failures import Failures
 from gearshift.runtime.engines.identities import Identities
 from gearshift.runtime.engines.own_errors import OwnErrors
 from gearshift.runtime.engines.requests.asked import Asked
@@ -27,11 +27,14 @@ from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, model
 from gearshift.runtime.engines.stages import Stages
 from gearshift.runtime.engines.upstream.call import Call, Fault, Listener
 from gearshift.runtime.engines.upstream.refusals import CLIENTS_FAULTS, Kind, for_client, kind_of
+from gearshift.runtime.faults.failure_log import FailureLog
 from gearshift.runtime.service.room import Room
 
 LOGPROBS = b"logprobs"
 STOPPED = "the server stopped before this request was answered; send it again"
 TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
+LONGEST_REASON = 300
+"""Characters of an engine's fault in journal and log."""
 SHORTEST_PAUSE_S = 1.0
 """For an endpoint that asks to be sent nothing, and does not say for how long."""
 
@@ -73,7 +76,8 @@ class OpenAnswers:
             limits=limits,
             longest_retry_ns=to_ns(longest_retry_s),
         )
-        self.failures = Failures(tables, metrics, journal)
+        models = [tables.models[model] for model in tables.replica_model]
+        self.failures = FailureLog(tables.replicas, models, metrics.engine_failed, journal, tries="requests")
         self.router.available.ejections.changed = self.failures.changed
         self.certainties = Certainties(
             tables.models, self.router, certainty_of=certainty_of, drift=drift, metrics=metrics, journal=journal
@@ -324,7 +328,7 @@ class OpenAnswers:
     def _note_failure(self, replica: int, fault: Fault) -> None:
         if fault.unreachable:
             self._engines.suspect(replica, fault)
-        self.failures.failed(replica, fault)
+        self.failures.failed(replica, fault.kind, printable(fault.reason)[:LONGEST_REASON])
 
     # Late first tokens ---------------------------------------------------------------------------
 
@@ -336,7 +340,7 @@ class OpenAnswers:
                 stream = self._streams[request]
                 if hedge := hedging.begin(request, now_ns):
                     self._for(stream, self._ask_second, stream, hedge, now_ns)
-        self.failures.look(now_ns)
+        self.failures.ticked(now_ns)
 
     def _ask_second(self, stream: AnswerStream, hedge: Hedge, now_ns: int) -> None:
         stream.second = second = SecondEngine(
