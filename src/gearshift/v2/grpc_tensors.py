@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -195,7 +196,7 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer, more: Va
         model_name=operator,
         model_version=MODEL_VERSION,
         id=request.id,
-        parameters=parameters({**answer_parameters(answer), **more}),
+        parameters=parameters({**msgspec.to_builtins(answer_parameters(answer)), **more}),
         outputs=[tensor(name=n, datatype=datatype_named(a.dtype), shape=a.shape) for n, a in arrays.items()],
     )
     parts: list[bytes | memoryview] = [rest.SerializeToString()]

@@ -16,14 +16,15 @@ from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.v2.binary import BinaryTensors, read_tensor, write_tensor
 from gearshift.v2.bodies import (
+    AnsweredTensor,
     AskedOutput,
+    BinarySize,
     IndexBody,
+    InferAnswer,
     InferBody,
     InferParameters,
     InferRequest,
     InputTensor,
-    WrittenAnswer,
-    WrittenTensor,
 )
 from gearshift.v2.packing import datatype_named
 from gearshift.v2.tensors import (
@@ -262,10 +263,15 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple
     return (b"".join([text, *buffers]), len(text)) if buffers else (text, None)
 
 
-def encode_with(operator: str, request: InferRequest, answer: Answer, tensors: Sequence[WrittenTensor]) -> bytes:
+def encode_with(operator: str, request: InferRequest, answer: Answer, tensors: Sequence[AnsweredTensor]) -> bytes:
     """Encode the JSON of an answer; `large_json` relies on the outputs being last in it."""
-    parameters = answer_parameters(answer)
-    whole = WrittenAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, parameters, tensors)
+    whole = InferAnswer(
+        model_name=operator,
+        model_version=MODEL_VERSION,
+        id=request.id or msgspec.UNSET,
+        parameters=answer_parameters(answer),
+        outputs=tensors,
+    )
     try:
         return _ENCODER.encode(whole)
     except UnicodeEncodeError:
@@ -274,8 +280,8 @@ def encode_with(operator: str, request: InferRequest, answer: Answer, tensors: S
         raise
 
 
-def written_tensor(name: str, array: NDArray[Any], data: list[Any]) -> WrittenTensor:
-    return WrittenTensor(name, datatype_named(array.dtype), array.shape, data)
+def written_tensor(name: str, array: NDArray[Any], data: list[Any]) -> AnsweredTensor:
+    return AnsweredTensor(name, datatype_named(array.dtype), array.shape, data)
 
 
 def elements(name: str, array: NDArray[Any]) -> list[Any]:
@@ -307,11 +313,10 @@ def _not_in_json(name: str, what: str) -> NotAcceptable:
     )
 
 
-def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> WrittenTensor:
+def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> AnsweredTensor:
     buffer = write_tensor(array)
     buffers.append(buffer)
-    size = {"binary_data_size": len(buffer)}
-    return WrittenTensor(name, datatype_named(array.dtype), array.shape, parameters=size)
+    return AnsweredTensor(name, datatype_named(array.dtype), array.shape, parameters=BinarySize(len(buffer)))
 
 
 def encode(content: object) -> bytes:
