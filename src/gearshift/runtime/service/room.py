@@ -217,19 +217,14 @@ class OpenRows:
         self.waiting = 0
 
 
-class BulkRoom(Room):
-    """Bounds on the rows of bulk work that are not answered yet: their own, and half of all bytes.
+class RoomOfItsOwn(Room):
+    """Bounds on rows that are not answered yet, apart from those that wait in queues."""
 
-    Refusals are not counted: who sends bulk work finds out with them how much there is room for.
-    """
-
-    def __init__(self, most_requests: int, held: HeldBytes, capacity_qps: float) -> None:
+    def __init__(
+        self, most_requests: int, held: HeldBytes, refused: Callable[[], None], capacity_qps: float = math.inf
+    ) -> None:
         self._open, self._held_bytes = OpenRows(), 0
-        super().__init__(self._open, most_requests, held, lambda: None, capacity_qps)
-
-    def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
-        enough = self._held_bytes + held_bytes <= self.held.most_bytes // 2
-        return enough and super().admits(rows, held_bytes, client)
+        super().__init__(self._open, most_requests, held, refused, capacity_qps)
 
     def take(self, rows: int, held_bytes: int, client: Client) -> None:
         self._open.waiting += rows
@@ -242,30 +237,36 @@ class BulkRoom(Room):
         super().give_back(rows, held_bytes, client)
 
 
-class WideRoom(Room):
+class BulkRoom(RoomOfItsOwn):
+    """Bounds on the rows of bulk work that are not answered yet: their own, and half of all bytes.
+
+    Refusals are not counted: who sends bulk work finds out with them how much there is room for.
+    """
+
+    def __init__(self, most_requests: int, held: HeldBytes, capacity_qps: float) -> None:
+        super().__init__(most_requests, held, lambda: None, capacity_qps)
+
+    def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
+        enough = self._held_bytes + held_bytes <= self.held.most_bytes // 2
+        return enough and super().admits(rows, held_bytes, client)
+
+
+class WideRoom(RoomOfItsOwn):
     """Room for a request of more rows than may wait in the `beside` room: one at a time, up to the bound on bytes."""
 
     def __init__(self, beside: Room, refused: Callable[[], None], capacity_qps: float) -> None:
-        self._open, self._beside, self._rate_qps = OpenRows(), beside, capacity_qps
-        super().__init__(self._open, UNBOUNDED, beside.held, refused, capacity_qps)
+        self._beside = beside
+        super().__init__(UNBOUNDED, beside.held, refused, capacity_qps)
 
     def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
         return not self._open.waiting and super().admits(rows, held_bytes, client)
-
-    def take(self, rows: int, held_bytes: int, client: Client) -> None:
-        self._open.waiting += rows
-        super().take(rows, held_bytes, client)
-
-    def give_back(self, rows: int, held_bytes: int, client: Client) -> None:
-        self._open.waiting -= rows
-        super().give_back(rows, held_bytes, client)
 
     def full(self, rows: int, held_bytes: int) -> QueueFull:
         left = self._open.waiting
         if not left:
             return super().full(rows, held_bytes)
         self._refused()
-        again_s = retry_after_s(left, 0, 0, 0, 0, self.held.most_bytes, self._rate_qps)
+        again_s = retry_after_s(left, 0, 0, 0, 0, self.held.most_bytes, self._capacity_qps)
         return QueueFull(
             f"requests of more than {self._beside.most_requests} rows are taken one at a time, and one has {left} rows "
             f"left; try again in {again_s} s, or send fewer rows at once",
