@@ -12,7 +12,6 @@ from gearshift.profiles.engines.engine_tables import EngineTables
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.answers.drift import AnswerDrift
-from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.second_engine import SecondEngine
 from gearshift.runtime.engines.certainties import Certainties
 from gearshift.runtime.engines.identities import Identities
@@ -23,15 +22,14 @@ from gearshift.runtime.engines.requests.prompt_sizes import PromptSizes
 from gearshift.runtime.engines.routing.first_token_promise import FirstTokenPromise
 from gearshift.runtime.engines.routing.rate_limits import RateLimits
 from gearshift.runtime.engines.routing.router import EngineRouter
-from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, models_by_certainty
+from gearshift.runtime.engines.served_engines import Asking, CertaintyOf, Engines, is_for_our_logprobs
 from gearshift.runtime.engines.stages import Stages
-from gearshift.runtime.engines.upstream.call import Call, Fault, Listener
-from gearshift.runtime.engines.upstream.refusals import CLIENTS_FAULTS, Kind, for_client, kind_of
+from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.refusals import Kind, for_client, kind_of
 from gearshift.runtime.faults.failure_log import FailureLog
+from gearshift.runtime.service.admission import STOPPED
 from gearshift.runtime.service.room import Room
 
-LOGPROBS = b"logprobs"
-STOPPED = "the server stopped before this request was answered; send it again"
 TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
 LONGEST_REASON = 300
 """Characters of an engine's fault in journal and log."""
@@ -67,7 +65,7 @@ class OpenAnswers:
     ) -> None:
         self.tables, self._engines, self._identities = tables, engines, identities
         self._room, self._clock, self._metrics, self._errors = room, clock, metrics, errors
-        self._least_top, self.promise = least_top, promise
+        self._asking, self.promise = Asking(tables, engines, least_top), promise
         self._shortest_hang_ns = to_ns(shortest_hang_s)
         self.router = EngineRouter(
             tables,
@@ -84,7 +82,6 @@ class OpenAnswers:
         )
         self.sizes = PromptSizes.of(tables)
         self._stages = Stages(tables, clock, metrics)
-        self._by_certainty = models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
         self.none_open = asyncio.Event()
         self.none_open.set()
@@ -179,26 +176,14 @@ class OpenAnswers:
 
     def _send(self, replica: int, request: EngineRequest, stream: AnswerStream) -> None:
         self._begin_stage(stream, replica, self._clock.now_ns())
-        stream.call = self._post(stream, request.model, replica, stream)
+        stream.call = self._asking.post(stream, request.model, replica, stream)
         stream.call.longest_silence_s = self.router.expected.longest_first_s(request, self._shortest_hang_ns)
 
     def _begin_stage(self, stream: AnswerStream, replica: int, sent_ns: int) -> None:
         request = stream.request
-        stream.begin_stage(
-            GivenTokens(has_tools="tools" in stream.asked.fields) if self._decides(stream, request.model) else None,
-            held_tokens=self.tables.engines[replica].held_tokens,
-        )
+        given, held_tokens = self._asking.tokens_of(stream, request.model), self.tables.engines[replica].held_tokens
+        stream.begin_stage(given, held_tokens=held_tokens)
         stream.sent = Sent(request.model, replica, request.stage, sent_ns)
-
-    def _decides(self, stream: AnswerStream, model: int) -> bool:
-        """Whether the model's answer needs log-probabilities, to decide by."""
-        return self._by_certainty[model] and model not in stream.no_logprobs
-
-    def _post(self, stream: AnswerStream, model: int, replica: int, listener: Listener) -> Call:
-        engine = self._engines.all[replica]
-        least = self._least_top if self._decides(stream, model) else stream.asked.top_logprobs
-        body = stream.asked.body(engine.name, least_top_logprobs=least)
-        return engine.link.post(stream.asked.path, body, listener)
 
     def cancel(self, replica: int, request: EngineRequest) -> None:
         stream = self._streams[request]
@@ -224,14 +209,8 @@ class OpenAnswers:
         if stream.broken is not None:
             self._metrics.ended("failed")
             return
-        self._metrics.answered(
-            self.tables.models[request.model],
-            stream.outcome,
-            ttft_s=(stream.answered_ns - stream.arrived_ns) / NS_PER_S,
-            decision_s=(stream.answered_ns - (stream.first_ns or stream.answered_ns)) / NS_PER_S,
-            total_s=(max(stream.last_ns, stream.answered_ns) - stream.arrived_ns) / NS_PER_S,
-            output_tokens=stream.output_tokens,
-        )
+        model, tokens = self.tables.models[request.model], stream.output_tokens
+        self._metrics.answered(model, stream.outcome, output_tokens=tokens, **stream.times_s())
         self._for(stream, stream.reader.ended, stream)
 
     def unanswered(self, request: EngineRequest) -> None:
@@ -293,7 +272,7 @@ class OpenAnswers:
         stream.call = None
         if replica == NOWHERE:
             return
-        if self._is_for_our_logprobs(stream, fault):
+        if is_for_our_logprobs(stream, fault):
             stream.no_logprobs |= {request.model}
             stream.held.take()
             self._for(stream, self._send, replica, request, stream)
@@ -349,7 +328,7 @@ class OpenAnswers:
             won=partial(self._go_on_with_second, stream, first_failed=False),
             failed=partial(self._second_failed, stream),
         )
-        second.call = self._post(stream, hedge.model, hedge.replica, second)
+        second.call = self._asking.post(stream, hedge.model, hedge.replica, second)
         second.call.longest_silence_s = self._shortest_hang_ns / NS_PER_S
 
     def _go_on_with_second(self, stream: AnswerStream, *, first_failed: bool) -> None:
@@ -383,14 +362,6 @@ class OpenAnswers:
             second.call.cancel()
         if second is not None and stream.request.hedge is not None:
             self.router.hedging.dropped(stream.request, self._clock.now_ns())
-
-    def _is_for_our_logprobs(self, stream: AnswerStream, fault: Fault) -> bool:
-        """Whether an engine refuses log-probabilities that only the stage wants, which is not sure without them.
-
-        llama.cpp's server gives none where tools are streamed.
-        """
-        ours = stream.asked.top_logprobs is None and stream.given is not None
-        return ours and fault.status in CLIENTS_FAULTS and LOGPROBS in fault.body.lower()
 
     def _left(self, stream: AnswerStream, outcome: StageOutcome) -> None:
         visit = self._stages.left(stream, outcome)

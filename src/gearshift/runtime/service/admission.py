@@ -9,6 +9,7 @@ from gearshift.observability.journal import Journal
 from gearshift.runtime.service.room import Client, Reading, Room
 
 NOT_READY = "not_ready"
+STOPPED = "the server stopped before this request was answered; send it again"
 
 
 class Accepting:

@@ -19,7 +19,7 @@ from gearshift.plans.plan_tables import PipelineTables, PlanTables
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, NOT_BULK, Answer, BulkWork, Request, Sample
 from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
 from gearshift.runtime.router.status import PipelineStatus, pipeline_status
-from gearshift.runtime.service.admission import NOT_READY, Accepting, Admission
+from gearshift.runtime.service.admission import NOT_READY, STOPPED, Accepting, Admission
 from gearshift.runtime.service.answers import (
     DEADLINE_REASONS,
     NO_WORKER,
@@ -43,7 +43,6 @@ from gearshift.runtime.watch.adapting import Adapting
 
 REASONS = (*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER)
 """Reasons of refusals, known to the metrics from the start."""
-STOPPED = "the server stopped before this request was answered; send it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gearshift.clock import NS_PER_S
 from gearshift.errors import printable
 from gearshift.request import Outcome
 from gearshift.runtime.engines.answers.endings import Ending, ending_of
@@ -337,6 +338,14 @@ class AnswerStream:
     def seen_ns(self) -> int:
         """When the client sees the first of it, of one that is not streamed all."""
         return max(self.last_ns, self.answered_ns) if self.request.seen_whole else self.answered_ns
+
+    def times_s(self) -> dict[str, float]:
+        """From arrival to the first token and to the last, and from the first to the decision."""
+        return {
+            "ttft_s": (self.answered_ns - self.arrived_ns) / NS_PER_S,
+            "decision_s": (self.answered_ns - (self.first_ns or self.answered_ns)) / NS_PER_S,
+            "total_s": (max(self.last_ns, self.answered_ns) - self.arrived_ns) / NS_PER_S,
+        }
 
     @property
     def outcome(self) -> Outcome:

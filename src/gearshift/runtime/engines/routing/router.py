@@ -58,7 +58,7 @@ class EngineRouter:
             budget=RetryBudget(sum(self._most_outstanding[: len(tables.replicas)])),
             objective_ns=objective_ns,
             longest_retry_ns=longest_retry_ns,
-            is_late=self._is_late,
+            expected=self.expected,
         )
         self._budget = self._placing.budget
         self.hedging = Hedging(
@@ -199,21 +199,9 @@ class EngineRouter:
                 self._send(request, replica, now_ns)
 
     def predicted_ns(self, request: EngineRequest, now_ns: int) -> tuple[int, int, int]:
-        """Time until the first stage of a request that comes now has decided; the same if it were alone.
-
-        And from then until its answer is whole.
-        """
+        """As `Expected.first_stage_ns`, of a request that comes now."""
         self._order(request, now_ns)
-        stage = self.gears.first_stage(request)
-        model, expected = self.gears.models[stage], self.expected
-        alone_ns = expected.decision_ns(request, model, stage, alone=True)
-        return expected.decision_ns(request, model, stage), alone_ns, expected.whole_ns(request, model)
-
-    def _is_late(self, request: EngineRequest, model: int, now_ns: int) -> bool:
-        if request.deadline_ns == NO_DEADLINE_NS:
-            return False
-        stage = self.gears.stage_of(model)
-        return now_ns + self.expected.decision_ns(request, model, stage) > request.deadline_ns
+        return self.expected.first_stage_ns(request)
 
     # Queues and engines --------------------------------------------------------------------------
 
