@@ -106,9 +106,8 @@ def parse_request(
     arrays: dict[str, NDArray[Any]] = {}
     for number, tensor in enumerate(message.inputs):
         shape = list(tensor.shape)
-        spec = declared_input(tensor.name, tensor.datatype, shape, inputs, limits)
+        spec = declared_input(tensor.name, tensor.datatype, shape, inputs, limits, arrays)
         where = f"input {spec.name!r}"
-        require(spec.name not in arrays, "is given twice", where=where)
         _refuse_parameters(tensor.parameters, where)
         if raw:
             require(not tensor.HasField("contents"), "has contents beside raw ones", where=where)

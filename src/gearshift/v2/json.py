@@ -80,7 +80,7 @@ def parse_request(
     require_few_tensors(len(request.inputs), len(request.outputs or ()), limits)
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in request.inputs:
-        spec = declared(tensor, inputs, arrays, limits)
+        spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits, arrays)
         in_json = tensor.parameters is None and tensor.data is not msgspec.UNSET
         array = None if in_json else binary_array(tensor, binary, spec)
         if array is None:
@@ -110,15 +110,6 @@ def decode_body(text: bytes | memoryview) -> InferBody:
 
 def no_request(error: Exception) -> InvalidInput:
     return InvalidInput(f"the body is no inference request: {error}")
-
-
-def declared(
-    tensor: InputTensor, inputs: Mapping[str, TensorSpec], arrays: Mapping[str, NDArray[Any]], limits: Limits
-) -> TensorSpec:
-    spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits)
-    if spec.name in arrays:
-        raise InvalidInput("is given twice", where=f"input {spec.name!r}")
-    return spec
 
 
 def whole(

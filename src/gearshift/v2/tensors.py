@@ -5,7 +5,7 @@ Both decode tensors in their own way, check them here, and encode the plain Pyth
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -55,9 +55,14 @@ def require_few_tensors(inputs: int, outputs: int, limits: Limits) -> None:
 
 
 def declared_input(
-    name: str, datatype: str, shape: Sequence[int], specs: Mapping[str, TensorSpec], limits: Limits
+    name: str,
+    datatype: str,
+    shape: Sequence[int],
+    specs: Mapping[str, TensorSpec],
+    limits: Limits,
+    before: Container[str] = (),
 ) -> TensorSpec:
-    """Return the operator's input by name; raises `InvalidInput` if type or shape do not fit.
+    """Return the operator's input by name; raises `InvalidInput` if type or shape do not fit, or it came `before`.
 
     One value for each row may have shape (n,) or, as the codecs of MLServer write it, (n, 1).
     """
@@ -83,6 +88,8 @@ def declared_input(
         raise InvalidInput(
             f"has {count} elements by its shape, at most {most_elements} are taken", where=f"input {name!r}"
         )
+    if name in before:
+        raise InvalidInput("is given twice", where=f"input {name!r}")
     return spec
 
 

@@ -13,11 +13,11 @@ from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.identities import Identities
 from gearshift.runtime.engines.looks import Looks
 from gearshift.runtime.engines.open_answers import OpenAnswers
-from gearshift.runtime.engines.own_errors import OwnErrors
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.routing.first_token_promise import FirstTokenPromise
 from gearshift.runtime.engines.routing.rate_limits import RateLimits
 from gearshift.runtime.engines.served_engines import CertaintyOf, Engines
+from gearshift.runtime.faults.failure_log import OwnErrors
 from gearshift.runtime.service.admission import Accepting, Admission
 from gearshift.runtime.service.answers import QUEUE_FULL
 from gearshift.runtime.service.room import HeldBytes, Room

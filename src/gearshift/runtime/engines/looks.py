@@ -7,8 +7,8 @@ from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.runtime.engines.open_answers import OpenAnswers
-from gearshift.runtime.engines.own_errors import OwnErrors
 from gearshift.runtime.engines.served_engines import Engines
+from gearshift.runtime.faults.failure_log import OwnErrors
 from gearshift.runtime.watch.drift import LiveTrace
 
 TICKS_PER_LOOK = 10

@@ -15,7 +15,6 @@ from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.answers.second_engine import SecondEngine
 from gearshift.runtime.engines.certainties import Certainties
 from gearshift.runtime.engines.identities import Identities
-from gearshift.runtime.engines.own_errors import OwnErrors
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest, Hedge, Sent, StageOutcome
 from gearshift.runtime.engines.requests.prompt_sizes import PromptSizes
@@ -26,7 +25,7 @@ from gearshift.runtime.engines.served_engines import Asking, CertaintyOf, Engine
 from gearshift.runtime.engines.stages import Stages
 from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.runtime.engines.upstream.refusals import Kind, for_client, kind_of
-from gearshift.runtime.faults.failure_log import FailureLog
+from gearshift.runtime.faults.failure_log import FailureLog, OwnErrors
 from gearshift.runtime.service.admission import STOPPED
 from gearshift.runtime.service.room import Room
 

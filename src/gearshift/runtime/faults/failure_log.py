@@ -12,6 +12,19 @@ PERIOD_S = 10
 log = logging.getLogger(__name__)
 
 
+class OwnErrors:
+    """Logs each kind of error of this process's own code once: it ends a request or a look, and the rest goes on."""
+
+    def __init__(self) -> None:
+        self._logged = set[str]()
+
+    def log(self, where: str, error: Exception) -> None:
+        kind = f"{where}: {type(error).__name__}"
+        if kind not in self._logged:
+            self._logged.add(kind)
+            log.error("fault %s; the like is not logged again", where, exc_info=error)
+
+
 class FailureLog:
     """Counts the failed `tries` (batches, requests) of each replica of `models` by reason, and logs the counts.
 
