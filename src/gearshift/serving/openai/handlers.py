@@ -11,7 +11,7 @@ from gearshift.errors import InvalidInput, require
 from gearshift.observability.tracing import Tracing
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.runtime.engines.language_service import LanguageService
-from gearshift.runtime.engines.requests.asked import CHAT, TEXT
+from gearshift.runtime.engines.requests.asked import CHAT, TEXT, Asked
 from gearshift.runtime.service.room import Reading
 from gearshift.serving.door.deadline_headers import SendingTimes, Told
 from gearshift.serving.http.application import Found
@@ -22,7 +22,6 @@ from gearshift.serving.http.inference import CONTENT_ENCODING
 from gearshift.serving.http.routes import INFER_HEADERS, POST, Header, Route
 from gearshift.serving.http.routes import TEXT as TEXT_SCHEMA
 from gearshift.serving.openai import bodies
-from gearshift.serving.openai.bodies import Wanted
 from gearshift.serving.openai.readers import StreamedAnswer, WholeAnswer
 from gearshift.serving.openai.spans import trace_visit
 from gearshift.v2 import json as v2_json
@@ -107,21 +106,20 @@ class OpenAIHandlers:
         async with self._arriving.large:
             if exchange.gone:
                 return
-            wanted = await bodies.read_large_body(path, exchange.take_body(), self._name)
+            asked = await bodies.read_large_body(path, exchange.take_body(), self._name)
         exchange.end_reading()
         if not exchange.gone:
-            self._submit(exchange, told, wanted)
+            self._submit(exchange, told, asked)
 
-    def _submit(self, exchange: HttpExchange, told: Told, wanted: Wanted) -> None:
-        wanted.asked.whole = _decides_at_the_end(exchange)
-        asked, service = wanted.asked, self._service
+    def _submit(self, exchange: HttpExchange, told: Told, asked: Asked) -> None:
+        service, asked.whole = self._service, _decides_at_the_end(exchange)
         asked.id, asked.client = exchange.id, exchange.client.held
         asked.deadline_ns = told.deadline_ns(service.now_ns())
         if exchange.span is not None:
             exchange.span.accepted(service.now_ns())
             asked.visited = partial(trace_visit, exchange.span, self._name)
-        kind = StreamedAnswer if wanted.stream else WholeAnswer
-        reader = kind(exchange, self._name, service.tables.models, wanted)
+        kind = StreamedAnswer if asked.streamed else WholeAnswer
+        reader = kind(exchange, self._name, service.tables.models, asked)
         try:
             stream = service.submit(asked, reader)
         except BaseException:

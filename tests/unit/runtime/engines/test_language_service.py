@@ -431,12 +431,12 @@ def test_requests_are_refused_once_all_that_they_hold_reaches_the_bound() -> Non
     async def use(service: EmulatedService) -> None:
         readings = [Reading() for _ in range(3)]
         for reading in readings:
-            service.service.submit(read_body(CHAT, body, "chat").asked, reading)
+            service.service.submit(read_body(CHAT, body, "chat"), reading)
         with pytest.raises(QueueFull, match="bytes are held"):
-            service.service.submit(read_body(CHAT, body, "chat").asked, Reading())
+            service.service.submit(read_body(CHAT, body, "chat"), Reading())
         for reading in readings:
             await reading.over.wait()
-        service.service.submit(read_body(CHAT, body, "chat").asked, readings[0])
+        service.service.submit(read_body(CHAT, body, "chat"), readings[0])
 
     served(language_plan([ALONE], most_outstanding=1), use, most_held_bytes=150_000)
 
@@ -540,7 +540,7 @@ def test_arrivals_are_told_by_second_and_go_on_in_the_next_plan() -> None:
         second.take_over_from(first)
         second.start()
         first.hand_over_to(second)
-        second.submit(read_body(CHAT, BODY, "chat").asked, Reading())
+        second.submit(read_body(CHAT, BODY, "chat"), Reading())
         second.trace.end(second.now_ns())
         second.stop()
         first.trace.end(first.now_ns())

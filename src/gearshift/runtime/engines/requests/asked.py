@@ -37,6 +37,8 @@ class Asked:
     whole: bool = False
     streamed: bool = True
     """Whether the client sees the answer as it comes, or once it is whole."""
+    include_usage: bool = False
+    """Whether a stream ends with the usage."""
     id: str = ""
     deadline_ns: int = NO_DEADLINE_NS
     """The client's, on the service's clock."""
