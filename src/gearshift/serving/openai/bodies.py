@@ -4,9 +4,9 @@ A small body is parsed at once. A large one, and a list of prompts, are checked 
 while they are read (`v2/large_values`): no object is made but for the fields that are read here.
 """
 
-import asyncio
 import re
 from collections.abc import Generator
+from types import coroutine
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -82,27 +82,21 @@ class CompletionBody(msgspec.Struct):
 
 def read_body(path: str, body: bytes, served: str) -> Asked:
     """Raises `BadBody` for a body that does not fit, `UnknownModel` for a model other than `served`."""
-    reading = reading_of(path, body, served)
-    while True:
-        try:
-            next(reading)
-        except StopIteration as end:
-            asked: Asked = end.value
-            return asked
+    reading = read_large_body(path, body, served)
+    try:
+        while True:
+            reading.send(None)
+    except StopIteration as end:
+        asked: Asked = end.value
+        return asked
 
 
 async def read_large_body(path: str, body: bytes, served: str) -> Asked:
     """As `read_body`, and lets others go on between its steps."""
-    reading = reading_of(path, body, served)
-    while True:
-        try:
-            next(reading)
-        except StopIteration as end:
-            asked: Asked = end.value
-            return asked
-        await asyncio.sleep(0)
+    return await reading_of(path, body, served)
 
 
+@coroutine  # each bare yield is then what `asyncio.sleep(0)` does
 def reading_of(path: str, body: bytes, served: str) -> _Steps[Asked]:
     """The steps of `read_body`: nothing of the body is kept where one of them raises."""
     if len(body) > LARGE_BYTES:
