@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
+from gearshift.clock import to_ns
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
@@ -137,8 +138,10 @@ class EmulatedService:
 
 
 def submit_to(service: LanguageService, record: int, reader: Reading, **fields: Any) -> AnswerStream:
-    own = "whole", "deadline_s", "choices", "id", "most_tokens"
+    own = "whole", "choices", "id", "most_tokens", "streamed"
     asked = {name: fields.pop(name) for name in own if name in fields}
+    if (deadline_s := fields.pop("deadline_s", None)) is not None:
+        asked["deadline_ns"] = service.now_ns() + to_ns(deadline_s)
     content = {"messages": [{"role": "user", "content": f"record {record}"}], **fields}
     raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in content.items()}
     asked.setdefault("id", str(record))

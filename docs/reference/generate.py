@@ -41,13 +41,16 @@ from gearshift.serving.door.keys import KeyFile, Keys
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.signature import Signature
 from gearshift.serving.http.openapi import describe
-from gearshift.serving.http.routes import AnsweredTensor, BinarySize, HowAnswered, InferAnswer
 from gearshift.serving.operate.control import DrainBody, GearBody
 from gearshift.serving.operate.shadow import Comparison
 from gearshift.serving.operate.swap import SwapBody, SwapResult
 from gearshift.v2.bodies import (
+    AnsweredTensor,
     AskedOutput,
     AskedParameters,
+    BinarySize,
+    HowAnswered,
+    InferAnswer,
     InferBody,
     InferParameters,
     InputParameters,

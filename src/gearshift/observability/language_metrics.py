@@ -11,7 +11,7 @@ from gearshift.observability.families import Families, Histogram
 from gearshift.observability.glance import Glance, summed
 from gearshift.observability.metrics import Totals
 
-OUTCOMES = "answered", "degraded", "failed", "refused", "cancelled"
+OUTCOMES = "answered", "degraded", "late", "failed", "refused", "cancelled"
 SWAPS = "taken_over", "failed"
 REASONS = "queue_full", "late", "not_ready", "no_engine", "deadline"
 

@@ -1,6 +1,5 @@
 """Answer HTTP requests about the whole server: metadata, administration, health and metrics."""
 
-import asyncio
 import math
 from collections.abc import Callable, Sequence
 
@@ -13,6 +12,7 @@ from gearshift.observability.tracing import Tracing
 from gearshift.serving.door import metadata
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.signature import Signature
+from gearshift.serving.http.arriving import Arriving
 from gearshift.serving.http.attempts import RETRY_AFTER, Attempts
 from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.serving.http.inference import ModelHandlers, ReadMetrics
@@ -56,19 +56,9 @@ class Handlers:
         self._live = live or Live(control, lambda _: Glance(outcomes={}, latency=[]), self._events)
         self._metrics: ReadMetrics = metrics or Metrics([each.name for each in served])
         self.attempts = Attempts(lambda: control.accepting)
-        times, large = times or SendingTimes(), asyncio.Lock()
+        arriving = Arriving(largest_body_bytes=largest_body_bytes, times=times or SendingTimes(), tracing=tracing)
         self.models = [
-            ModelHandlers(
-                control,
-                each,
-                self.attempts,
-                largest_body_bytes=largest_body_bytes,
-                limits=limits,
-                metrics=self._metrics,
-                tracing=tracing,
-                times=times,
-                large=large,
-            )
+            ModelHandlers(control, each, self.attempts, arriving, limits=limits, metrics=self._metrics)
             for each in served
         ]
         self._server_metadata = v2_json.encode(metadata.server_metadata())

@@ -63,7 +63,6 @@ class LanguageDeployment(Deployment[LanguageTask]):
             ),
             likeliest_other=task.profile.certainty in ("margin", "judge"),
             most_waiting=settings.most_waiting_requests or backlog.most_waiting,
-            capacity_qps=backlog.capacity_qps,
             held=HeldBytes(most_waiting_bytes(settings)) if before is None else before.operated.held,
             promise=_promise(task.plan, settings),
             limits=_limits(task),

@@ -157,7 +157,7 @@ def in_world(
     async def main() -> World:
         world = World(plan or little_plan(""), share, window_s, scale)
         await world.backend.start(world.service.driver)
-        world.service._shared.accepting = True
+        world.service._shared.accepting.now = True
         await use(world)
         return world
 
