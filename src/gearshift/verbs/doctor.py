@@ -73,7 +73,7 @@ def doctor() -> Machine:
 def warm(progress: Progress = silent) -> None:
     """Compile the simulator for the usual kinds of plans into the user's cache, so that verbs need not.
 
-    That takes some minutes of one processor after an install or an update, and a second when it is
+    That takes a minute or two of one processor after an install or an update, and a second when it is
     done already.
     """
     from gearshift.simulator.engines.warm_up import warm_up as warm_up_engines
