@@ -5,13 +5,16 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check
 
-.PHONY: demo test test-long test-lowest test-wheel wheel lint compiled compiled-graphs compiled-whole compiled-rest rewritten format messages clean
+.PHONY: demo test short-tests test-long test-lowest test-wheel wheel lint compiled compiled-graphs compiled-whole compiled-rest rewritten format messages clean
 
 demo: .venv/installed-demo
 	"$(BIN)/python" -m gearshift demo
 
 test: .venv/installed-test
 	"$(MAKE)" -j 2 compiled-whole compiled-rest rewritten lint
+	"$(MAKE)" short-tests
+
+short-tests: .venv/installed-test
 	"$(BIN)/python" -m pytest -n 3 -m "not long"
 
 test-long: .venv/installed-test-long

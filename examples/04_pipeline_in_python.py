@@ -29,7 +29,7 @@ with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
     gearshift.init(folder, pipeline=True)  # for its models.py; the project file is written anew
     (folder / "gearshift.toml").write_text(OPERATORS + pipeline.toml())
-    made = gearshift.profile_pipelines(folder)
+    made = gearshift.profile(folder)
 
     for operator, profile in made.operators.items():
         accuracy = dict(zip(profile.models, profile.predictions.quality.mean(axis=1).round(3).tolist(), strict=True))

@@ -67,7 +67,7 @@ with tempfile.TemporaryDirectory() as name:
     project.write_text(
         project.read_text().replace("longest_s = 2.0", "longest_s = 0.2")
     )  # for an example, that will do
-    profiles = gearshift.profile_pipelines(folder, out=folder / "profile")
+    profiles = gearshift.profile(folder, out=folder / "profile")
     gearshift.write_plan(plan_of(profiles), folder / "plan.json")
     samples = load_samples(read_project(folder / "gearshift.toml"), folder, "digits")
 

@@ -38,8 +38,8 @@ from gearshift.runtime.backends.local import router_cores
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.support.processors import pinned
 from gearshift.traces.generate import steady
-from gearshift.verbs.inputs import workload_of
-from gearshift.verbs.replay import source_of
+from gearshift.verbs.common.inputs import workload_of
+from gearshift.verbs.rows.replay import source_of
 from gearshift.workload import Trace
 
 EXAMPLE = Path(digit_networks.__file__).parent

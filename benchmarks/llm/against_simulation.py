@@ -30,9 +30,10 @@ from gearshift.profiles.engines.store import is_language_profile, read_language_
 from gearshift.reporting.language.words import cascade_text
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs.language.profile import profile_language
-from gearshift.verbs.language.validate import LanguageValidation, validate_language
 from gearshift.verbs.plan import plan
+from gearshift.verbs.profile import profile as measure
+from gearshift.verbs.tokens.validate import LanguageValidation
+from gearshift.verbs.validate import validate
 
 MOST_ERROR = 0.15
 GIVE_UP_S = 60.0
@@ -45,7 +46,7 @@ def profiled(folder: Path) -> LanguageProfile:
         gearshift.init(folder, llm=True)
     if is_language_profile(folder / "profile"):
         return read_language_profile(folder / "profile")
-    return profile_language(folder, out=folder / "profile", notice=lambda text: print(text, flush=True))
+    return measure(folder, out=folder / "profile", notice=lambda text: print(text, flush=True))
 
 
 def made_plan(folder: Path, profile: LanguageProfile, ttft_s: float, seconds: float) -> Path:
@@ -87,7 +88,7 @@ def main() -> None:
         path = options.plan or made_plan(folder, profile, options.ttft_ms / 1e3, options.seconds)
         trace, rows, errors = read_trace(folder / "trace.csv"), list[list[str]](), list[float]()
         for number in range(options.rounds):
-            run = validate_language(path, trace, profile=folder / "profile", project=folder, longest_s=GIVE_UP_S)
+            run = validate(path, trace, profile=folder / "profile", project=folder, longest_s=GIVE_UP_S)
             rows.append(row_of(number + 1, run))
             errors.append(abs(run.errors["ttft_p95"]))
             print(*rows[-1], flush=True)

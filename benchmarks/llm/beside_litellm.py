@@ -46,10 +46,10 @@ from gearshift.profiles.engines.store import is_language_profile, read_language_
 from gearshift.runtime.engines.replicas.engine_process import engine_environment, free_port
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs.language.profile import profile_language
-from gearshift.verbs.language.replay import replay_language
-from gearshift.verbs.language.validate import served
+from gearshift.verbs.common.served_apart import served_apart
 from gearshift.verbs.plan import plan
+from gearshift.verbs.profile import profile as measure
+from gearshift.verbs.replay import replay
 
 OVERLOAD, LEAST_GAIN, LEAST_MARGIN = 3.0, 1.5, 1.35
 KEY = f"sk-{secrets.token_hex(16)}"
@@ -80,13 +80,13 @@ class Setting:
 
 
 def sent(at: Setting, url: str) -> StreamReplay:
-    return replay_language(
+    return replay(
         url,
         at.folder / "trace.csv",
         at.profile,
         project=at.folder,
         objective=Objective(metric="ttft", latency_s=at.ttft_s),
-        key=KEY,
+        api_key=KEY,
         longest_s=GIVE_UP_S,
         seed=1,
     )
@@ -192,7 +192,7 @@ def prepared(options: argparse.Namespace) -> Setting:
     if is_language_profile(folder / "profile"):
         profile = read_language_profile(folder / "profile")
     else:
-        profile = profile_language(folder, out=folder / "profile", seed=1)
+        profile = measure(folder, out=folder / "profile", seed=1)
     project = read_language_project(folder / "gearshift.toml")
     return Setting(
         folder, project, profile, options.ttft_ms / 1e3, options.seconds, options.overload, options.litellm.absolute()
@@ -235,8 +235,8 @@ def main() -> None:
     )
     found: dict[str, list[StreamReplay]] = {name: [] for name in (PLANNED, *WAYS)}
     for number in range(options.rounds):
-        with served(path, emulated=False) as url:
-            found[PLANNED].append(sent(at, url))
+        with served_apart(path, backend="local") as server:
+            found[PLANNED].append(sent(at, server.url))
         for way in WAYS:
             with litellm_proxy(at, way) as url:
                 found[way].append(sent(at, url))

@@ -44,8 +44,9 @@ from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import poisson_arrivals
-from gearshift.verbs.plan_request import plan_request
-from gearshift.verbs.validate import Validation, validate
+from gearshift.verbs.planning.operator import plan_request
+from gearshift.verbs.rows.validate import Validation
+from gearshift.verbs.validate import validate
 from gearshift.workload import Trace
 
 LATENCY_S = 0.4

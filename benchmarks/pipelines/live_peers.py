@@ -129,7 +129,7 @@ def make(folder: Path) -> tuple[Profiles, LabelledSamples]:
     for model in LEFT_OUT:
         text = text.replace(f'[operators.read.models.{model}]\nload = "models.py:load_{model}"\n', "")
     project.write_text(text)
-    profiles = gearshift.profile_pipelines(folder, out=folder / "profile")
+    profiles = gearshift.profile(folder, out=folder / "profile")
     samples = load_samples(read_project(project), folder, "digits")
     assert samples.labels is not None
     return profiles, source_from_samples(samples.arrays, samples.labels, "digits")

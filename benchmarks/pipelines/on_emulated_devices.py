@@ -20,7 +20,8 @@ from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profil
 from gearshift.profiles.store import write_profile
 from gearshift.profiles.tuples import OUTERMOST, Items, JointRecords, around_nodes
 from gearshift.profiles.tuples_file import encoded_joint_records
-from gearshift.verbs.validate import Validation, validate_each
+from gearshift.verbs.rows.validate import Validation
+from gearshift.verbs.validate import validate
 from gearshift.workload import Trace
 
 SAMPLES, TUPLES = 3000, 1000
@@ -190,9 +191,9 @@ def as_here(seconds: float = SECONDS) -> Profile:
 
 
 def served_and_simulated(plan: Path, traces: Mapping[str, Trace]) -> dict[str, Validation]:
-    """`validate_each` on emulated devices; again, twice at most, where the generator did not keep its time."""
+    """`validate` on emulated devices; again, twice at most, where the generator did not keep its time."""
     for _ in range(MOST_TRIES):
-        runs = validate_each(plan, traces, backend="emulated", seed=0)
+        runs = validate(plan, traces, backend="emulated", seed=0)
         if all(run.replay.valid for run in runs.values()):
             break
     return runs

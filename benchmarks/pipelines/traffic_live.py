@@ -42,9 +42,10 @@ from gearshift.planner.space.ways import device_seconds
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
 from gearshift.traces.generate import bursty
-from gearshift.verbs.plan_pipeline import pipeline_request
-from gearshift.verbs.profile import profile_pipelines
-from gearshift.verbs.validate import Validation, validate
+from gearshift.verbs.planning.graph import pipeline_request
+from gearshift.verbs.profile import profile
+from gearshift.verbs.rows.validate import Validation
+from gearshift.verbs.validate import validate
 from gearshift.workload import Trace
 
 ROUNDS, SECONDS = 5, 20.0
@@ -208,7 +209,7 @@ def prepare(folder: Path, data: Path, *, epochs: int, most: int, quick: bool) ->
             (folder / f"caches-{name}" / "done").touch()
     if not (folder / "profile").is_dir():
         write_project(folder, repeats=10 if quick else 30, longest_s=0.5 if quick else 2.0)
-        profile_pipelines(folder / "gearshift.toml", out=folder / "profile")
+        profile(folder / "gearshift.toml", out=folder / "profile")
     return read_profiles(folder / "profile")
 
 

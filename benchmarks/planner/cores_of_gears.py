@@ -33,7 +33,7 @@ from gearshift.profiles.curves import performance_models
 from gearshift.profiles.performance_model import fit_performance_model
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile, RunTimeCurve
 from gearshift.simulator.simulate import simulate
-from gearshift.verbs.plan_request import host_of
+from gearshift.verbs.planning.hardware import host_of
 from gearshift.workload import draw_workload
 
 CORES, COUNTS, SIZES, SLOWER = 16, (1, 2, 4, 8, 16), (1, 2, 4, 8, 16), 6.0

@@ -50,7 +50,7 @@ from gearshift.planner.space.request import HEADROOM, PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.store import read_profile
 from gearshift.traces.generate import diurnal, steady, trace_of_rate
-from gearshift.verbs.plan_request import profiled_devices
+from gearshift.verbs.planning.hardware import profiled_devices
 from gearshift.workload import Trace
 
 MAY_BE_REFUSED = ("refine",)

@@ -21,7 +21,8 @@ from benchmarks.shared.tables import print_bar, print_head
 from benchmarks.shared.worlds import twitter
 from gearshift.hardware import identical_devices
 from gearshift.profiles.store import write_profile
-from gearshift.verbs.validate import Validation, validate
+from gearshift.verbs.rows.validate import Validation
+from gearshift.verbs.validate import validate
 from gearshift.workload import Trace
 
 WITHIN, WITHIN_BY_TIME, WITHIN_ACCURACY = 0.1, 0.03, 0.003

@@ -18,7 +18,7 @@ from benchmarks.simulator.validate_emulated import WITHIN, Job, families, planne
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.result import percentile
 from gearshift.simulator.simulate import prepare
-from gearshift.verbs.inputs import plan_and_profile, workload_of
+from gearshift.verbs.common.inputs import plan_and_profiles, workload_of
 
 STEPS = 20
 COLUMNS = "family", "trace", "objective", "requests", "p95 unmoved", "least", "median", "most", f"within {WITHIN:.0%}"
@@ -26,7 +26,8 @@ COLUMNS = "family", "trace", "objective", "requests", "p95 unmoved", "least", "m
 
 def moved_p95_s(job: Job) -> tuple[int, NDArray[np.float64]]:
     """How many requests there are, and p95 (steps,) with arrivals moved by more and more of a window."""
-    made, measured = plan_and_profile(job.plan, None)
+    made, profiles = plan_and_profiles(job.plan)
+    (measured,) = profiles.values()
     prepared, workload = prepare(made, measured), workload_of(measured, job.trace, seed=0)
 
     def p95_s(by_ns: int) -> float:

@@ -20,7 +20,8 @@ from gearshift.hardware import identical_devices
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import poisson_arrivals, steady
-from gearshift.verbs.validate import Validation, validate
+from gearshift.verbs.rows.validate import Validation
+from gearshift.verbs.validate import validate
 from gearshift.workload import Trace
 
 WITHIN = 0.05

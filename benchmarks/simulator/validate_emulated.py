@@ -27,7 +27,8 @@ from gearshift.objective import Scope
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import bursty, steady
-from gearshift.verbs.validate import Validation, validate
+from gearshift.verbs.rows.validate import Validation
+from gearshift.verbs.validate import validate
 from gearshift.workload import Trace
 
 WITHIN, WITHIN_POINTS = 0.05, 0.01

@@ -17,7 +17,7 @@ from gearshift.runtime.backends.base import Batch
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.backends.workers_backend import OperatorSource
 from gearshift.traces.generate import steady
-from gearshift.verbs.plan_request import profiled_devices
+from gearshift.verbs.planning.hardware import profiled_devices
 from tests.conformance.test_backend_contract import Events
 from tests.onnx_files import write_labelled, write_linear
 

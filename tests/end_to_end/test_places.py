@@ -13,7 +13,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import run_times_ns
 from gearshift.profiles.store import read_profile
 from gearshift.traces.generate import steady
-from gearshift.verbs.plan_request import profiled_devices
+from gearshift.verbs.planning.hardware import profiled_devices
 from tests.little_task import little_plan
 
 RUN_TIMES = """\

@@ -9,8 +9,9 @@ import pytest
 
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs.replay import replay, replay_each
-from gearshift.verbs.validate import Validation, validate
+from gearshift.verbs.replay import replay
+from gearshift.verbs.rows.validate import Validation
+from gearshift.verbs.validate import validate
 from tests.end_to_end.test_server import Server
 from tests.graph_task import REQUESTS, recorded_quality, write_recorded_graph
 from tests.often import first_short
@@ -72,7 +73,7 @@ def test_a_server_s_answers_are_judged_alike_whatever_the_way(made: Path, server
 
 @pytest.mark.long
 def test_a_trace_by_name_finds_the_pipeline_in_the_folder_of_profiles(made: Path, server: Server) -> None:
-    done = replay_each(server.url, {"pairs": made / "trace.csv"}, profiles=made / "profile", largest_lateness_s=ANY_S)
+    done = replay(server.url, {"pairs": made / "trace.csv"}, profile=made / "profile", largest_lateness_s=ANY_S)
     assert done["pairs"].log.quality.tolist() == QUALITY[done["pairs"].log.record].tolist()
 
 

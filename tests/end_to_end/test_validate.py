@@ -20,9 +20,10 @@ from gearshift.reporting.content import compose
 from gearshift.serving.operate.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs.inputs import plan_and_profile
-from gearshift.verbs.replay import source_of
-from gearshift.verbs.validate import Errors, Validation, server_began_ns, validate
+from gearshift.verbs.common.inputs import plan_and_profiles
+from gearshift.verbs.rows.replay import source_of
+from gearshift.verbs.rows.validate import Errors, Validation, server_began_ns
+from gearshift.verbs.validate import validate
 from tests.little_task import PROJECT, little_plan, little_profile, under_other_names, write_little_task
 from tests.unit.cli.little import run
 
@@ -61,9 +62,9 @@ def test_a_pipeline_under_another_name_than_its_operators_is_served_and_asked(ma
 
 
 def test_a_report_draws_predicted_and_measured_load_at_the_same_seconds(made: Path, validation: Validation) -> None:
-    plan, profile = plan_and_profile(made / "plan.json", None)
+    plan, profiles = plan_and_profiles(made / "plan.json")
     runs = [("gear plan", validation.simulation)], [("gear plan", validation.replay)]
-    content = compose(plan, profile, title="", simulations=runs[0], replays=runs[1])
+    content = compose(plan, profiles["sums"], title="", simulations=runs[0], replays=runs[1])
     predicted, measured = content.runs
     np.testing.assert_array_equal(predicted.seconds, measured.seconds)
     np.testing.assert_array_equal(predicted.load_qps, measured.load_qps)

@@ -9,8 +9,9 @@ from msgspec import UNSET
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs.replay import replay_each
-from gearshift.verbs.validate import Validation, validate_each
+from gearshift.verbs.replay import replay
+from gearshift.verbs.rows.validate import Validation
+from gearshift.verbs.validate import validate
 from tests.two_tasks import refined, write_two_tasks
 from tests.unit.cli.little import run
 
@@ -33,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def validated(made: Path) -> dict[str, Validation]:
     traces = {name: made / f"{name}.csv" for name in QPS}
-    return validate_each(made / "plan.json", traces, backend="emulated", largest_lateness_s=1000.0)
+    return validate(made / "plan.json", traces, backend="emulated", largest_lateness_s=1000.0)
 
 
 def test_each_pipeline_is_predicted_and_measured_by_its_own_requests(validated: dict[str, Validation]) -> None:
@@ -55,7 +56,7 @@ def sorted_records(one: Validation) -> list[int]:
 
 def test_the_load_of_one_is_in_the_latency_of_the_other(made: Path, validated: dict[str, Validation]) -> None:
     """Both share a device, so that `sums` waits for batches of `net`, which take 24 ms and more."""
-    alone = replay_each(made / "plan.json", {"sums": made / "sums.csv"}, only="sums", emulated=True)
+    alone = replay(made / "plan.json", {"sums": made / "sums.csv"}, model="sums", emulated=True)
     assert list(alone) == ["sums"]
     assert alone["sums"].result.latency_s.p95 < validated["sums"].measured.latency_s.p95
     assert validated["sums"].predicted.latency_s.p95 > 0.02
@@ -89,7 +90,7 @@ def test_pipelines_that_refine_are_served_as_they_are_predicted(made: Path) -> N
     """The latency leaves time for all rows, so that which model answers does not go by how fast the machine is."""
     write_plan(refined(read_plan(made / "plan.json")), made / "refined.json")
     traces = {name: made / f"{name}.csv" for name in QPS}
-    found = validate_each(made / "refined.json", traces, backend="emulated", largest_lateness_s=1000.0)
+    found = validate(made / "refined.json", traces, backend="emulated", largest_lateness_s=1000.0)
     assert list(found["sums"].errors.models) == ["large", "small"]
     for one in found.values():
         assert one.predicted.share_by_time == 0

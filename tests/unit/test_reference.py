@@ -15,7 +15,7 @@ from gearshift import caches
 from gearshift.caches.adapting.adapter import open_adapter
 from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.store.manifest import Manifest
-from gearshift.cli.offline.plan import facts
+from gearshift.cli.views.rows.plan import facts
 from gearshift.reporting.measured_file import Course
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request

@@ -13,8 +13,8 @@ from gearshift.errors import InvalidInput
 from gearshift.serving.serve import serve
 from gearshift.traces.generate import steady
 from gearshift.traces.network import read_network
-from gearshift.verbs.inputs import trace_for
-from gearshift.verbs.plan_request import plan_request
+from gearshift.verbs.common.inputs import trace_for
+from gearshift.verbs.planning.operator import plan_request
 from tests.little_task import little_plan, little_profile
 
 DOCUMENTED = (

@@ -10,9 +10,9 @@ from gearshift.gear import GearPlan
 from gearshift.model import TensorSpec
 from gearshift.models.config import project_file
 from gearshift.plans.request_inputs import request_inputs
+from gearshift.profiles.pipelines.of_plan import profile_of_plan
 from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, read_tuples
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.store import NAME_IT, read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 
@@ -70,10 +70,10 @@ def measured_of(
         )
     sources, folders = dict[str, Source](), dict[str, Path]()
     for operator in {node.operator: None for node in nodes.values()}:
-        of_operator = _place_of(plan, operator, folder, None if profile is None else Path(profile) / operator)
-        measured = _checked(plan, operator, read_profile(of_operator, remedy=NAME_IT), of_operator)
-        sources[operator] = Source(measured, _project_of(measured, of_operator, project))
-        folders[operator] = of_operator
+        given = None if profile is None else Path(profile) / operator
+        measured, place = profile_of_plan(plan, operator, folder, given)
+        sources[operator] = Source(measured, _project_of(measured, place, project))
+        folders[operator] = Path(str(place))
     planned = plan.pipelines[pipeline]
     recorded, profiles = folders[nodes[planned.output].operator].parent / pipeline, _profiles(sources)
     has_records = (recorded / TUPLES_FILE).is_file()
@@ -94,29 +94,7 @@ def profile_of(
         remedy="name a pipeline of one node",
     )
     (node,) = plan.pipelines[pipeline].nodes.values()
-    if isinstance(profile, Profile):
-        return _checked(plan, node.operator, profile, None), None
-    place = _place_of(plan, node.operator, folder, None if profile is None else Path(profile))
-    return _checked(plan, node.operator, read_profile(place, remedy=NAME_IT), place), place
-
-
-def _place_of(plan: GearPlan, operator: str, folder: Path | None, named: Path | None) -> Path:
-    require(
-        named is not None or folder is not None,
-        "a plan that was not read from a file needs its profile",
-        remedy="give profile=",
-    )
-    return named if named is not None else Path(str(folder)) / plan.profiles[operator].path
-
-
-def _checked(plan: GearPlan, operator: str, profile: Profile, place: Path | None) -> Profile:
-    require(
-        profile.sha256 == plan.profiles[operator].sha256,
-        "the plan was made from another profile",
-        where=str(place or "plan"),
-        remedy="make the plan anew with `gearshift plan`, or name its profile",
-    )
-    return profile
+    return profile_of_plan(plan, node.operator, folder, profile)
 
 
 def _project_of(profile: Profile, folder: Path | None, project: PathLike | None) -> Path:

@@ -25,9 +25,9 @@ from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.init.language import PROJECT, project_files
-from gearshift.verbs.language.profile import profile_language
-from gearshift.verbs.language.validate import LanguageValidation, validate_language
 from gearshift.verbs.plan import plan
+from gearshift.verbs.profile import profile as measure
+from gearshift.verbs.tokens.validate import LanguageValidation, validate
 
 ENGINE = "llama-server-vulkan"
 DEVICES = 1
@@ -94,9 +94,14 @@ def run_language_demo(folder: Path, *, ttft_s: float, trace_s: float, tell: Tell
         tell(f"serving: {name}", 0.55 + 0.15 * number)
         path = folder / f"{name.replace(' ', '-')}.json"
         write_plan(one, path)
-        systems[name] = validate_language(
-            path, trace, profile=folder / "profile", emulated=bool(emulated), longest_s=GIVE_UP_S, seed=SEED
-        )
+        systems[name] = validate(
+            path,
+            {"": trace},
+            profile=folder / "profile",
+            backend="emulated" if emulated else "local",
+            longest_s=GIVE_UP_S,
+            seed=SEED,
+        )[one.name]
     return LanguageDemoResult(
         plan=gears,
         systems=systems,
@@ -144,7 +149,9 @@ def _profiled(folder: Path, tell: Tell) -> LanguageProfile:
     def profiling(what: str, share: float) -> None:
         tell(f"profiling: {what}", 0.02 + 0.38 * share)
 
-    return profile_language(folder / PROJECT_FILE, out=folder / "profile", seed=SEED, progress=profiling)
+    found = measure(folder / PROJECT_FILE, out=folder / "profile", seed=SEED, progress=profiling)
+    assert isinstance(found, LanguageProfile)
+    return found
 
 
 def _recorded(folder: Path) -> LanguageProfile:

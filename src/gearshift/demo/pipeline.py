@@ -18,9 +18,9 @@ from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
 from gearshift.verbs.init import strip_of_digits
 from gearshift.verbs.init.write_project import MODELS_FILE
-from gearshift.verbs.plan_pipeline import pipeline_request
-from gearshift.verbs.profile import profile_pipelines
-from gearshift.verbs.validate import Validation
+from gearshift.verbs.planning.graph import pipeline_request
+from gearshift.verbs.profile import profile
+from gearshift.verbs.rows.validate import Validation
 
 NAME = "digits"
 BASE_LOAD, PEAK_LOAD = 0.4, 2.0
@@ -128,7 +128,9 @@ def _profiled(folder: Path, tell: Tell) -> Profiles:
     def profiling(what: str, share: float) -> None:
         tell(f"training and profiling: {what}", 0.02 + 0.38 * share)
 
-    return profile_pipelines(folder / PROJECT_FILE, out=folder / "profile", seed=SEED, progress=profiling)
+    found = profile(folder / PROJECT_FILE, out=folder / "profile", seed=SEED, progress=profiling)
+    assert isinstance(found, Profiles)
+    return found
 
 
 def _dearest_capacity_qps(measured: Profiles) -> float:

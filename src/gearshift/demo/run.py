@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
 from gearshift.traces.generate import bursty
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs.plan_request import plan_request, source_file, trace_file
+from gearshift.verbs.planning.operator import plan_request
+from gearshift.verbs.planning.sources import source_file, trace_file
 from gearshift.verbs.profile import profile as measure
+from gearshift.verbs.rows.validate import Validation, validate
 from gearshift.verbs.simulate import simulate
-from gearshift.verbs.validate import Validation, validate
 from gearshift.workload import Trace
 
 BASE_LOAD = 0.6
@@ -153,7 +155,7 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     systems[f"only {largest}"] = only_largest
     only_smallest, path = _alone(request, smallest, folder)
     write_plan(only_smallest, path)
-    simulated = simulate(path, trace, seed=SEED)
+    simulated: Any = simulate(path, trace, seed=SEED)
     tell("writing the report", 0.99)
     own_first = sorted(systems.items(), key=lambda one: one[1] is not better)
     content = compose(
@@ -201,7 +203,7 @@ def validated(name: str, plan: GearPlan, path: Path, trace: Trace, tell: Tell, s
     def replaying(done: int, total: int) -> None:
         tell(f"serving and replaying: {name}", share + 0.16 * done / total)
 
-    return validate(path, trace, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)
+    return validate(path, {"": trace}, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)[plan.name]
 
 
 def _profile(folder: Path, tell: Tell) -> Profile:
@@ -214,7 +216,9 @@ def _profile(folder: Path, tell: Tell) -> Profile:
     def profiling(what: str, share: float) -> None:
         tell(f"profiling: {what}", 0.05 + 0.35 * share)
 
-    return measure(folder / "gearshift.toml", out=folder / "profile", seed=SEED, progress=profiling)
+    found = measure(folder / "gearshift.toml", out=folder / "profile", seed=SEED, progress=profiling)
+    assert isinstance(found, Profile)
+    return found
 
 
 def _capacity_qps(profile: Profile, model: str) -> float:

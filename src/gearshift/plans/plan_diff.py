@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gearshift.cascade import Cascade
-from gearshift.errors import require
 from gearshift.gear import (
     ExpectedGain,
     Gear,
@@ -22,7 +21,6 @@ from gearshift.gear import (
     TimedQuality,
 )
 from gearshift.placement import Replica
-from gearshift.plans.served import is_language_plan, require_language_plan, require_served
 from gearshift.result import ServingResult
 
 
@@ -79,14 +77,7 @@ class PlanDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diff(a: GearPlan, b: GearPlan) -> PlanDiff:
-    of_language = is_language_plan(a)
-    require(
-        of_language == is_language_plan(b),
-        f"the {'first' if of_language else 'second'} plan is of language models, and the other is not",
-        remedy="give two of one kind",
-    )
-    for plan in (a, b):
-        (require_language_plan if of_language else require_served)(plan)
+    """The differences between two plans of one pipeline each, of one kind."""
     names = a.name, b.name
     pipelines = a.pipelines[names[0]], b.pipelines[names[1]]
     meter = ("load_unit", "meter", "alpha", "upshift_margin", "starvation_s", "default_priority")

@@ -1,39 +1,29 @@
 """Compare planners, numbers of devices and latency objectives."""
 
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from gearshift.errors import require
 from gearshift.hardware import Hardware
-from gearshift.objective import Objective
-from gearshift.planner.space.request import PlanRequest
-from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.profiles.profile import Profile
-from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
-from gearshift.support.processors import usable_processors
-from gearshift.traces.read import read_trace
-from gearshift.verbs.inputs import Progress, silent
-from gearshift.verbs.language.inputs import language_profile
-from gearshift.verbs.language.plan import language_request
-from gearshift.verbs.options import Option
-from gearshift.verbs.plan_request import SearchOptions, hardware_of, plan_request
+from gearshift.verbs.common.inputs import Progress, silent
+from gearshift.verbs.common.options import Option
+from gearshift.verbs.kinds.registry import kind_of_profile
+from gearshift.verbs.planning.options import CompareOptions
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
     from gearshift.planner.language.compared.compare import LanguageComparison
+    from gearshift.verbs.plan import AnyProfile
 
 
 def compare(
-    profile: Profile | PathLike,
-    trace: Trace | PathLike,
+    profile: "AnyProfile | Sequence[AnyProfile]",
+    trace: Trace | PathLike | Mapping[str, Trace | PathLike],
     *,
-    planners: Sequence[str],
-    devices: Sequence[int | Hardware | PathLike],
-    latencies_s: Sequence[float],
+    planners: Sequence[str] | None = None,
+    devices: Sequence[int | Hardware | PathLike | None],
+    latencies_s: Sequence[float] | Mapping[str, Sequence[float]] = (),
     accuracies: Sequence[float] | None = None,
     baselines: Annotated[
         Sequence[str] | None,
@@ -43,90 +33,29 @@ def compare(
         int | None, Option("How many plan at a time [default: one per core].", "--jobs", least=1)
     ] = None,
     progress: Progress = silent,
-    **asked: Unpack[SearchOptions],
-) -> "Comparison":
+    **asked: Unpack[CompareOptions],
+) -> "Comparison | LanguageComparison":
     """Run every planner for every number of devices and latency objective, in parallel processes.
 
-    `devices` are as in `plan_request`, each with a different count. `accuracies` are the rows of
-    the grid of fewest devices, `baselines` the planners that savings are compared with,
-    `processes` how many plan at a time (default: one per core). Other options are those of
-    `plan_request`. A run that fails is a row with its `error`, and at Ctrl-C so is one that has not
-    ended, as long as another has. `planners` may include `cocktail+`,
-    which needs recorded predictions and is simulated for each cell of the grid.
+    `devices` are as in `plan`, each with a different count. `accuracies` are the rows of the grid of
+    fewest devices, `baselines` the planners that savings are compared with, `processes` how many plan
+    at a time (default: one per core). Other options are those of `plan`. A run that fails is a row
+    with its `error`, and at Ctrl-C so is one that has not ended, as long as another has. Profiles are
+    those that `plan` takes; of several operators, latencies are by operator. Of language models
+    `ttft_s`, `per_token_s` or `total_s` has the limits, and the control `permuted` is compared, too.
     """
-    from gearshift.planner.compare import (
-        BASELINES,
-        COCKTAIL,
-        cocktail_jobs,
-        compared,
-        count_interrupted,
-        require_comparable,
-        rows_of_grid,
-        run_planner,
-        worst_accuracy,
-    )
-    from gearshift.planner.side_by_side import run_side_by_side
-
-    measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
-    require_comparable([*planners, *(baselines or ())], measured)
-    for accuracy in accuracies or ():
-        Objective(accuracy=accuracy)  # refuses bad ones at once
-    plan_with = [name for name in dict.fromkeys(planners) if name != COCKTAIL]
-    require(bool(plan_with and devices and latencies_s), "nothing to compare", remedy="name planners, devices and SLOs")
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    hardware = by_count(devices, measured, asked.pop("memory_bytes", None), asked.pop("price_per_hour", None))
-
-    def request(count: int, latency_s: float) -> PlanRequest:
-        return plan_request(measured, arrivals, devices=hardware[count], latency_s=latency_s, **asked)
-
-    slos_s = sorted(set(latencies_s))
-    jobs = [(name, request(count, slo_s)) for name in plan_with for count in sorted(hardware) for slo_s in slos_s]
-    at_once = processes or usable_processors()
-    runs, worst = run_side_by_side(run_planner, jobs, processes=at_once, progress=progress), worst_accuracy(measured)
-    if COCKTAIL in planners and not count_interrupted(runs):
-        cells = cocktail_jobs(jobs[0][1], rows_of_grid(runs, worst, accuracies), slos_s)
-        with suppress(KeyboardInterrupt):  # then without Cocktail+, of which no cell is finished
-            runs += run_side_by_side(run_planner, cells, processes=at_once, progress=progress)
-    return compared(runs, worst, baselines=BASELINES if baselines is None else baselines, accuracies=accuracies)
-
-
-def compare_language(
-    profile: LanguageProfile | PathLike,
-    trace: Trace | PathLike,
-    *,
-    planners: Sequence[str],
-    devices: Sequence[int | Hardware | PathLike | None],
-    limits_s: Sequence[float],
-    metric: Literal["ttft_s", "per_token_s", "total_s"] = "ttft_s",
-    progress: Progress = silent,
-    **asked: Any,
-) -> "LanguageComparison":
-    """Run planners of language models, and the control `permuted`, for every number of devices and limit.
-
-    Other options are those of `plan` for language models. A run that fails is a row with its `error`.
-    """
-    from gearshift.planner.language.compared.compare import compare_language as run
-
-    measured = language_profile(profile)
-    arrivals = trace if isinstance(trace, Trace) else read_trace(Path(trace))
-    requests = [
-        language_request(measured, arrivals, devices=each, **{metric: limit_s}, **asked)
-        for each in devices
-        for limit_s in sorted(set(limits_s))
-    ]
-    return run(requests, planners, progress=progress)
-
-
-def by_count(
-    devices: Sequence[int | Hardware | PathLike],
-    profile: Profile,
-    memory_bytes: int | None,
-    price: str | float | None = None,
-) -> dict[int, Hardware]:
-    """The hardwares by their number of devices; raises `InvalidInput` where two have the same."""
-    hardware: dict[int, Hardware] = {}
-    for each in devices:
-        on = hardware_of(each, profile, memory_bytes=memory_bytes, price=price)
-        count = len(on.devices)
-        require(hardware.setdefault(count, on) == on, f"two hardwares of {count} devices", remedy="compare them apart")
-    return hardware
+    found = kind_of_profile(profile)
+    kind, shape = found.kind, found.shape
+    given: dict[str, Any] = {
+        "planners": planners,
+        "devices": devices,
+        "latencies_s": latencies_s,
+        "accuracies": accuracies,
+        "baselines": baselines,
+        "processes": processes,
+        **asked,
+    }
+    kind.require_supported("compare", shape, given)
+    made: Comparison | LanguageComparison
+    made = kind.compare(shape, profile, trace, progress=progress, asked=given)
+    return made

@@ -14,7 +14,7 @@ from gearshift.runtime.actuators.cgroup import quota_cores
 from gearshift.runtime.actuators.check import ActuatorCheck, check_actuators
 from gearshift.support.extras import EXTRAS
 from gearshift.support.processors import pin, processors_of, usable_processors
-from gearshift.verbs.inputs import Progress, silent
+from gearshift.verbs.common.inputs import Progress, silent
 
 WORTH_HAVING = {
     "sklearn": "models from scikit-learn, and `gearshift demo`",

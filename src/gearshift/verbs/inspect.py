@@ -1,53 +1,40 @@
-"""Read and check a plan or a profile, and tell two plans apart."""
+"""Read and check a plan or a profile, and say how two plans differ."""
 
 from pathlib import Path
 
+from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.planner.space.beside import part_of
 from gearshift.plans.plan_diff import PlanDiff
-from gearshift.plans.plan_diff import diff as diff_plans
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.profiles.engines.store import is_language_profile, read_language_profile
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.store import read_profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import plan_and_profiles
-from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
-
-
-def profile_beside(plan: GearPlan, path: PathLike) -> LanguageProfile | None:
-    """The profile of a plan of language models that was read from `path`, if it is found."""
-    place = Path(path)
-    found = (place.parent / plan.profile.path).is_dir()
-    return plan_and_language_profile(place)[1] if found else None
+from gearshift.verbs.kinds.kind import Kind
+from gearshift.verbs.kinds.registry import kind_of_plan, kind_of_profile
 
 
 def inspect(path: PathLike) -> GearPlan | Profile | LanguageProfile:
     """Read and check the plan or profile at `path`; check a plan against its profile, if found."""
-    place = Path(path)
-    if is_language_profile(place):
-        return read_language_profile(place)
-    if place.is_dir():
-        return read_profile(place)
-    made = read_plan(place)
-    if plans_language(made):
-        profile_beside(made, place)
-    elif all((place.parent / source.path).is_dir() for source in made.profiles.values()):
-        plan_and_profiles(place)
-    return made
-
-
-def diff_pipelines(a: GearPlan | PathLike, b: GearPlan | PathLike) -> dict[str, PlanDiff | str]:
-    """The differences of each pipeline and of its replicas, by name; "a" or "b" where only one plan has it."""
-    plans = [plan if isinstance(plan, GearPlan) else read_plan(Path(plan)) for plan in (a, b)]
-    found: dict[str, PlanDiff | str] = {}
-    for name in {**plans[0].pipelines, **plans[1].pipelines}:
-        parts = [part_of(plan, [name]) for plan in plans if name in plan.pipelines]
-        found[name] = diff_plans(*parts) if len(parts) == 2 else "a" if name in plans[0].pipelines else "b"
+    found: GearPlan | Profile | LanguageProfile = kind_at(Path(path)).inspect(Path(path))
     return found
 
 
-def diff(a: GearPlan | PathLike, b: GearPlan | PathLike) -> PlanDiff:
-    """Return the differences between two plans or plan files."""
-    return diff_plans(*(plan if isinstance(plan, GearPlan) else read_plan(Path(plan)) for plan in (a, b)))
+def kind_at(path: Path) -> Kind:
+    """The kind of the profile in a folder, or of a plan file."""
+    return kind_of_profile(path).kind if path.is_dir() else kind_of_plan(path).kind
+
+
+def diff(a: GearPlan | PathLike, b: GearPlan | PathLike) -> PlanDiff | dict[str, PlanDiff | str]:
+    """Return the differences between two plans or plan files.
+
+    Where one has several pipelines, they are by name, with "a" or "b" for those that only one plan has.
+    """
+    plans = [plan if isinstance(plan, GearPlan) else read_plan(Path(plan)) for plan in (a, b)]
+    first, second = (kind_of_plan(plan).kind for plan in plans)
+    require(
+        first is second,
+        f"the first plan is of {first.name}, and the second of {second.name}",
+        remedy="give two of one kind",
+    )
+    found: PlanDiff | dict[str, PlanDiff | str] = first.diff(*plans)
+    return found

@@ -16,7 +16,7 @@ from gearshift.result import percentile
 from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.extras import load_extra
 from gearshift.support.files import PathLike, read_bytes, read_text, write_atomically
-from gearshift.verbs.inputs import Progress, silent
+from gearshift.verbs.common.inputs import Progress, silent
 
 OF_PREDICTIONS = ("sample", "model", "certainty", "correct", "label", "prediction", "output_tokens", "exit_segment")
 OF_RUN_TIMES = ("device_kind", "cores", "tensor_parallel", "segment", "memory_bytes")

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from gearshift.errors import GearshiftError, require
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import Progress, plan_and_profile, plan_and_records, silent, trace_for, traces_for
-from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
-from gearshift.verbs.options import Option, ProfileOfPlan
-from gearshift.verbs.simulate import simulate, simulate_language
+from gearshift.verbs.common.inputs import Progress, plan_and_records, silent, trace_for, traces_for
+from gearshift.verbs.common.options import Option, ProfileOfPlan
+from gearshift.verbs.kinds.registry import kind_of_plan
+from gearshift.verbs.tokens.inputs import plan_and_language_profile, plans_language
 from gearshift.workload import Trace
 
 if TYPE_CHECKING:
@@ -50,9 +50,10 @@ def report(
     from gearshift.reporting.measured_file import read_measured
     from gearshift.reporting.report_page import write_report
 
-    made, measured = plan_and_profile(plan, profile)
+    made, records = kind_of_plan(plan).kind.inputs(plan, profile=profile)[1:]
+    measured = records.only
     arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
-    runs = () if arrivals is None else (("gear plan", simulate(made, arrivals, profile=measured)),)
+    runs = () if arrivals is None else (("gear plan", _simulated(made, {made.name: arrivals}, profile=measured)),)
     is_own = arrivals is not None and arrivals.sha256 == made.trace.sha256
     measured_runs = []
     if replay is not None:
@@ -70,6 +71,11 @@ def report(
     )
     write_report(Path(out), content)
     return Path(out)
+
+
+def _simulated(plan: GearPlan, traces: Mapping[str, Trace], **records: Any) -> Any:
+    kind = kind_of_plan(plan).kind
+    return kind.simulate(kind.inputs(plan, **records), traces)
 
 
 def _largest(plan: GearPlan, profile: Profile, arrivals: Trace) -> "LargestAlone | None":
@@ -91,7 +97,7 @@ def _of_language(plan: Path, out: Path, trace: Trace | PathLike | None, profile:
         write_language_page(out, made, measured)
         return out
     arrivals = trace_for(made, plan, trace)
-    run = simulate_language(plan, arrivals, profile=measured)
+    run = _simulated(made, {made.name: arrivals}, profile=measured)
     write_language_page(out, made, measured, run, each_language_alone(made, measured, arrivals))
     return out
 
@@ -118,7 +124,7 @@ def report_pipelines(
     if simulated:
         arrivals = traces_for(made, plan, traces)
         progress("simulating the plan", 0.0)
-        run = simulate(made, arrivals, profiles=measured, joint=joint)
+        run = _simulated(made, arrivals, profiles=measured, joint=joint)
         found = as_simulated(made, measured, run, each_alone(made, measured, joint, arrivals, progress=progress))
     progress("drawing the page", 1.0)
     write_pipelines_page(Path(out), made, found)

@@ -1,139 +1,36 @@
 """Serve a plan, replay a trace against it, simulate the same requests, and compare."""
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-import msgspec
-import numpy as np
-from msgspec import UNSET, UnsetType
-from numpy.typing import NDArray
-
-from gearshift.clock import NS_PER_S, to_ns
-from gearshift.gear import GearPlan
-from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.backlog import backlog_of
-from gearshift.profiles.profile import Overheads, Profile, overheads_of
-from gearshift.profiles.run_times import expected_ns
-from gearshift.profiles.several import as_one
-from gearshift.profiles.tuples import JointRecords
-from gearshift.request import NO_DEADLINE_NS
-from gearshift.result import ServingResult
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import plan_and_profile, trace_for, workload_of
-from gearshift.verbs.options import Backend, ProfileFolder, ProjectOfPlan
-from gearshift.verbs.replay import (
-    SendingOptions,
-    Sent,
-    Traces,
-    replay,
-    sending_of,
-    streams_of,
-    targets_at,
-)
-from gearshift.workload import Trace, Workload, merge_workloads
+from gearshift.verbs.common.inputs import Notice, noted
+from gearshift.verbs.common.options import Backend, ProfileOfPlan, ProjectOfPlan
+from gearshift.verbs.common.sending import SendingOptions, Sent, Traces, by_pipeline, given_of, of_only
+from gearshift.verbs.kinds.registry import kind_of_plan
+from gearshift.workload import Trace
 
 if TYPE_CHECKING:
-    from gearshift.load_generator.replay_result import Replay
-    from gearshift.simulator.as_ran import LatencySplit
-    from gearshift.simulator.simulate import Prepared, Simulation
+    from gearshift.verbs.rows.validate import Validation
+    from gearshift.verbs.tokens.validate import LanguageValidation
 
-ASKED_FOR_CLOCK = 5
-
-
-class ModelErrors(msgspec.Struct, frozen=True, kw_only=True):
-    """Prediction errors for one model.
-
-    `samples_per_request` is a difference, `mean_batch` relative to the measured value.
-    """
-
-    samples_per_request: float
-    mean_batch: float
-
-
-class Errors(msgspec.Struct, frozen=True, kw_only=True):
-    """Prediction errors, positive where the prediction was too high.
-
-    Latency errors are relative to the measured value, errors of shares are differences.
-    """
-
-    p50: float
-    p95: float
-    p99: float
-    share_late: float
-    share_degraded: float
-    share_refused: float
-    share_by_time: float | UnsetType = UNSET
-    accuracy: float
-    models: dict[str, ModelErrors]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
-    """The same samples, simulated and served at the instants at which they were sent.
-
-    Times are on the server's clock. Latencies of both count from when a request was due; late
-    sending by the generator is part of both.
-    """
-
-    predicted: ServingResult
-    measured: ServingResult
-    errors: Errors
-    split: "LatencySplit"
-    overheads: Overheads
-    simulation: "Simulation"
-    replay: "Replay"
-
-    def broken(self, *, within: float | None, within_points: float | None) -> list[str]:
-        """Describe the bounds that do not hold, one sentence each.
-
-        `within` bounds the error of p95, `within_points` those of shares.
-        """
-        errors = self.errors
-        bounds = (
-            ("p95", errors.p95, within, f"{100 * errors.p95:+.1f} %"),
-            ("the share late", errors.share_late, within_points, f"{100 * errors.share_late:+.2f} points"),
-            ("the share degraded", errors.share_degraded, within_points, f"{100 * errors.share_degraded:+.2f} points"),
-            ("the share refused", errors.share_refused, within_points, f"{100 * errors.share_refused:+.2f} points"),
-            ("accuracy", errors.accuracy, within_points, f"{100 * errors.accuracy:+.2f} points"),
-        )
-        return [
-            f"{name} is off by {told}"
-            for name, error, bound, told in bounds
-            if bound is not None and abs(error) > bound
-        ]
-
-    def as_json(self) -> dict[str, object]:
-        run = self.replay
-        return {
-            "predicted": self.predicted,
-            "measured": self.measured,
-            "errors": self.errors,
-            "split": self.split,
-            "overheads": self.overheads,
-            "lateness_s": run.lateness,
-            "failed": run.failed,
-            "valid": run.valid,
-            "why_invalid": run.why_invalid,
-            "warnings": run.warnings,
-        }
+    Validated = Validation | LanguageValidation
 
 
 def validate(
     plan: PathLike,
-    trace: Trace | PathLike | None = None,
+    trace: Trace | PathLike | Traces | None = None,
     *,
+    url: str | None = None,
     backend: Backend = "local",
-    profile: ProfileFolder = None,
+    profile: ProfileOfPlan = None,
     project: ProjectOfPlan = None,
     seed: int | None = None,
     server_cores: frozenset[int] | None = None,
     generator_cores: frozenset[int] | None = None,
     progress: Sent | None = None,
+    notice: Notice = noted,
     **how: Unpack[SendingOptions],
-) -> Validation:
+) -> "Validated | dict[str, Validated]":
     """Serve a plan file in another process, replay a trace against it, and simulate the same.
 
     The trace is by default the plan's. Server and simulation get the same samples at the instants
@@ -141,259 +38,30 @@ def validate(
     count lateness by the plan's latency objective. While load is generated this process keeps to
     `generator_cores`, by default those that the devices leave; `how` are options of `replay`.
     Of a graph, both serve recorded tuples, and one function judges both by the items of each.
+
+    A plan of several pipelines is served with all their traces at once, of which `trace` may be a
+    mapping; results are then by pipeline, and batches and devices those of all together.
+
+    Of language models the server may be one that runs, at `url` with `api_key`. Emulated engines
+    take the profile's times. Lone requests before and after tell whether engines are as profiled, and
+    whether they changed meanwhile. Requests longer than every context of the plan's engines are
+    neither sent nor simulated, of which `notice` hears. Raises `InvalidInput`, before any is sent,
+    where an engine's memory could not hold one of the others.
     """
-    from gearshift.runtime.backends.local import router_cores
-    from gearshift.serving.operate.child_server import ChildServer
-    from gearshift.simulator.simulate import prepare
-    from gearshift.support.processors import pinned
-
-    path = Path(plan)
-    if not read_plan(path).is_plain:
-        own: SendingOptions = {**how}
-        runs = validate_each(
-            path,
-            None if trace is None else {read_plan(path).name: trace},
-            backend=backend,
-            profiles=profile,
-            project=project,
-            seed=seed,
-            server_cores=server_cores,
-            generator_cores=generator_cores,
-            progress=progress,
-            **own,
-        )
-        return runs[read_plan(path).name]
-    made, measured = plan_and_profile(path, profile)
-    arrivals = trace_for(made, path, trace, seed=seed)
-    workload, prepared = workload_of(measured, arrivals, seed=seed), prepare(made, measured)
-    slo_s = made.pipeline.objective.latency_s
-    flags = [f"--backend={backend}"]
-    flags += [f"--{name}={place}" for name, place in (("profile", profile), ("project", project)) if place is not None]
-    if generator_cores is None and backend == "local":
-        generator_cores = router_cores(made.hardware)
-    with ChildServer(path, *flags, cores=server_cores) as server, pinned(generator_cores):
-        began_ns = server_began_ns(server.url)
-        run = replay(
-            server.url,
-            arrivals,
-            path.parent / made.profile.path if profile is None else profile,
-            project=project,
-            emulated=backend == "emulated",
-            model=made.name,
-            slo_s=slo_s,
-            seed=seed,
-            devices=len(made.hardware.devices),
-            progress=progress,
-            **how,
-        )
-    (validation,) = validations(
-        made, {made.name: measured}, prepared, {made.name: workload}, {made.name: run}, began_ns
-    ).values()
-    return validation
-
-
-def validate_each(
-    plan: PathLike,
-    traces: Traces | None = None,
-    *,
-    backend: Backend = "local",
-    profiles: PathLike | None = None,
-    project: PathLike | None = None,
-    seed: int | None = None,
-    server_cores: frozenset[int] | None = None,
-    generator_cores: frozenset[int] | None = None,
-    progress: Sent | None = None,
-    **how: Unpack[SendingOptions],
-) -> dict[str, Validation]:
-    """As `validate`, for all pipelines of a plan file at once: one server, one clock, one simulation.
-
-    `traces` are by pipeline; others are those that the plan names. The folder `profiles` has one
-    of each operator's name. Batches and devices are those of all pipelines together.
-    """
-    from gearshift.load_generator.replay import run_replay_together
-    from gearshift.runtime.backends.local import router_cores
-    from gearshift.serving.operate.child_server import ChildServer
-    from gearshift.serving.operate.make_passing import joint_records_of
-    from gearshift.serving.operate.task import read_task
-    from gearshift.simulator.simulate import prepare
-    from gearshift.support.processors import pinned
-
-    path, sending = Path(plan), sending_of(how)
-    task = read_task(
-        path,
-        backend,
-        profile_path=None if profiles is None else Path(profiles),
-        project_path=None if project is None else Path(project),
+    kind, shape, _ = kind_of_plan(plan)
+    of_kind: dict[str, Any] = {"url": url, "server_cores": server_cores, "generator_cores": generator_cores}
+    kind.require_supported("validate", shape, of_kind | given_of(how))
+    runs = kind.validate(
+        plan,
+        by_pipeline(trace),
+        backend=backend,
+        profile=profile,
+        project=project,
+        seed=seed,
+        progress=progress,
+        notice=notice,
+        **of_kind,
+        **how,
     )
-    joint = joint_records_of(task)
-    made, prepared = task.plan, prepare(task.plan, task.profiles, joint)
-    streams = streams_of(task, path, traces, seed=seed)
-    flags = [f"--backend={backend}"]
-    flags += [f"--{name}={place}" for name, place in (("profile", profiles), ("project", project)) if place is not None]
-    if generator_cores is None and backend == "local":
-        generator_cores = router_cores(made.hardware)
-    with ChildServer(path, *flags, cores=server_cores) as server, pinned(generator_cores):
-        began_ns = server_began_ns(server.url)
-        runs = run_replay_together(
-            targets_at(server.url, streams, sending),
-            streams,
-            sending=sending,
-            devices=len(made.hardware.devices),
-            largest_lateness_s=how.get("largest_lateness_s"),
-            progress=progress,
-        )
-    workloads = {name: stream.workload for name, stream in streams.items()}
-    return validations(made, task.profiles, prepared, workloads, runs, began_ns, joint=joint)
-
-
-def validations(
-    plan: GearPlan,
-    profiles: Mapping[str, Profile],
-    prepared: "Prepared",
-    workloads: Mapping[str, Workload],
-    runs: "Mapping[str, Replay]",
-    began_ns: int,
-    *,
-    joint: Mapping[str, JointRecords] = {},
-) -> dict[str, Validation]:
-    """Simulate what was sent to all pipelines at once, and compare it with what was measured of each.
-
-    `profiles` are by operator, `workloads` and `runs` by pipeline in the plan's order, `joint` the
-    records of graphs; the server's clock began at `began_ns`.
-    """
-    from gearshift.simulator.as_ran import as_ran, run_time_ratios, split_latency
-
-    profile, tables = as_one(profiles), prepared.tables
-    sent = {name: _as_sent(workloads[name], runs[name], began_ns) for name in workloads}
-    first = next(iter(runs.values()))
-    bounds = [backlog_of(plan, tables, profiles, joint=joint, pipeline=name) for name in workloads]
-    most_waiting = [bound.most_waiting for bound in bounds]
-    origin_ns = first.effort.began_ns - began_ns
-    joined, lateness_s = _joined(list(sent.values()))
-    lasts_s = max(each.duration_s for each in workloads.values()) + origin_ns / NS_PER_S
-
-    def simulated(of: "Prepared") -> "Simulation":
-        ran = of.run(joined, most_waiting=most_waiting)
-        lasted = replace(joined, duration_s=lasts_s)  # figures per second are over the trace's time
-        return replace(ran, workload=lasted, communication_s=lateness_s).counted_from(origin_ns)
-
-    simulation = simulated(prepared)
-    ratios = {}
-    if prepared.core_run_ns is None:
-        ran = {model: (one.batches, one.samples, one.run_s) for model, one in first.runs.items()}
-        ratios = run_time_ratios(simulation, expected_ns(plan, tables, profile), ran)
-    due, _ = _joined([(each, None) for each in workloads.values()])
-    planned = prepared.run(due, most_waiting=most_waiting)
-    as_measured = simulated(as_ran(prepared, ratios))
-    counted = _samples_and_batches(simulation)
-    made = {}
-    for name, run in runs.items():
-        objective_s = plan.pipelines[name].objective.latency_s
-        predicted = simulation.result(profiles, latency_objective_s=objective_s, pipeline=name)
-        own = tables.models_used_by(tables.pipeline_named(name).number)
-        made[name] = Validation(
-            predicted=predicted,
-            measured=run.result,
-            errors=_errors(predicted, run.result, {model: counted[model] for model in counted if model in own}, run),
-            split=split_latency(
-                planned.of(name), simulation.of(name), as_measured.of(name), run.result.latency_s, ratios
-            ),
-            overheads=overheads_of(profile, [model for model in tables.models if model in own]),
-            simulation=simulation.of(name),
-            replay=run,
-        )
-    return made
-
-
-Lateness = NDArray[np.float64] | None
-
-
-def _joined(sent: Sequence[tuple[Workload, Lateness]]) -> tuple[Workload, Lateness]:
-    """The workloads of all pipelines as one, and the lateness of its requests."""
-    if len(sent) == 1:
-        return sent[0]
-    workloads = [workload for workload, _ in sent]
-    order = np.argsort(np.concatenate([workload.arrivals_ns for workload in workloads]), kind="stable")
-    lateness_s = [late_s for _, late_s in sent if late_s is not None]
-    return merge_workloads(workloads), np.concatenate(lateness_s)[order] if lateness_s else None
-
-
-def server_began_ns(url: str) -> int:
-    """When the server's clock began, on this machine's clock, by the quickest of a few answers."""
-    from gearshift.serving.operate.control_client import Operator
-
-    operator, known = Operator(url), list[tuple[int, int]]()
-    for _ in range(ASKED_FOR_CLOCK):
-        before_ns = time.monotonic_ns()
-        uptime_s = operator.status().uptime_s
-        took_ns = time.monotonic_ns() - before_ns
-        known.append((took_ns, before_ns + took_ns // 2 - to_ns(uptime_s)))
-    return min(known)[1]
-
-
-def _as_sent(workload: Workload, run: "Replay", server_began_ns: int) -> tuple[Workload, NDArray[np.float64]]:
-    """The workload as sent, on the server's clock, and how late each request was (n,).
-
-    The server's clock sets the meter's windows and the idle time before the first request.
-    """
-    order = np.argsort(run.log.sent_s, kind="stable")
-    server_age_ns = run.effort.began_ns - server_began_ns
-    arrivals_ns = server_age_ns + np.rint(run.log.sent_s[order] * NS_PER_S).astype(np.int64)
-    deadline_ns = workload.deadline_ns
-    if deadline_ns is not None:
-        left_ns = np.where(deadline_ns < NO_DEADLINE_NS, deadline_ns - workload.arrivals_ns, NO_DEADLINE_NS)[order]
-        deadline_ns = np.where(left_ns < NO_DEADLINE_NS, arrivals_ns + left_ns, NO_DEADLINE_NS)
-    sent = replace(
-        workload,
-        arrivals_ns=arrivals_ns,
-        record=workload.record[order],
-        deadline_ns=deadline_ns,
-        duration_s=workload.duration_s + server_age_ns / NS_PER_S,
-    )
-    return sent, run.log.lateness_s[order]
-
-
-def _samples_and_batches(simulation: "Simulation") -> dict[str, tuple[int, int]]:
-    counted = dict.fromkeys(simulation.tables.models, (0, 0))
-    for replica, by_size in enumerate(simulation.batches.tolist()):
-        model = simulation.tables.model_of(replica)
-        samples, batches = counted[model]
-        ran = sum(size * count for size, count in enumerate(by_size))
-        counted[model] = samples + ran, batches + sum(by_size)
-    return counted
-
-
-def _errors(
-    predicted: ServingResult, measured: ServingResult, simulated: Mapping[str, tuple[int, int]], run: "Replay"
-) -> Errors:
-    models = {}
-    for model, (samples, batches) in simulated.items():
-        ran = run.runs.get(model)
-        ran_samples, ran_batches = (0, 0) if ran is None else (ran.samples, ran.batches)
-        models[model] = ModelErrors(
-            samples_per_request=(samples - ran_samples) / predicted.requests,
-            mean_batch=_relative(samples / max(1, batches), ran_samples / max(1, ran_batches)),
-        )
-    return Errors(
-        p50=_relative(predicted.latency_s.p50, measured.latency_s.p50),
-        p95=_relative(predicted.latency_s.p95, measured.latency_s.p95),
-        p99=_relative(predicted.latency_s.p99, measured.latency_s.p99),
-        share_late=predicted.share_late - measured.share_late,
-        share_degraded=predicted.share_degraded - measured.share_degraded,
-        share_refused=predicted.share_refused - measured.share_refused,
-        share_by_time=_by_time(predicted, measured),
-        accuracy=predicted.accuracy - measured.accuracy,
-        models=models,
-    )
-
-
-def _by_time(predicted: ServingResult, measured: ServingResult) -> float | UnsetType:
-    if predicted.share_by_time is UNSET:
-        return UNSET
-    return predicted.share_by_time - (0.0 if measured.share_by_time is UNSET else measured.share_by_time)
-
-
-def _relative(predicted: float, measured: float) -> float:
-    if predicted == measured:
-        return 0.0
-    return predicted / measured - 1 if measured else float("inf")
+    found: Validated | dict[str, Validated] = of_only(runs, trace)
+    return found

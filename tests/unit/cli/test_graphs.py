@@ -54,7 +54,7 @@ def test_each_of_several_pipelines_is_explained(both: Path) -> None:
 def test_what_is_for_one_node_is_refused(graph: Path, options: list[str]) -> None:
     done = run("explain", graph, *options)
     assert done.exit_code == 2
-    assert f"{options[0]} is given, which is for a plan of one pipeline of one node" in done.output
+    assert f"{options[0]} is given, which plans of a pipeline of several nodes do not have" in done.output
 
 
 def test_a_graph_without_joint_records_is_refused_with_the_place(tmp_path: Path) -> None:
@@ -160,13 +160,13 @@ def test_planners_of_a_graph_are_compared_in_tables_files_and_a_page(graph: Path
 @pytest.mark.parametrize(
     ("verb", "options", "told"),
     [
-        ("plan", ["--planner", "single"], "planner 'single' plans no pipeline of several nodes; name one of joint,"),
+        ("plan", ["--planner", "single"], "does not make plans of a pipeline of several nodes; name one of joint,"),
         ("plan", ["--planner", "greedy", "--budgets", "equal"], "budgets are given, and planner 'greedy' plans with"),
         ("plan", ["--planner", "apart", "--accuracy", 0.5], "operators that are planned apart promise none"),
         ("compare", ["--planners", "optimal"], "planner 'optimal' plans no pipeline of several nodes"),
         ("compare", ["--pipeline", "cats"], "the profile has no pipeline 'cats'; name one of strips"),
-        ("compare", ["--budget-s", 5], "--budget-s is given, and a pipeline of several nodes is planned without"),
-        ("compare", ["--scope", "trace"], "--scope is given, and a pipeline of several nodes is planned without"),
+        ("compare", ["--budget-s", 5], "--budget-s is given, which plans of a pipeline of several nodes do not have"),
+        ("compare", ["--scope", "trace"], "--scope is given, which plans of a pipeline of several nodes do not have"),
         ("compare", ["--accuracies", "0.5,2"], "accuracy is 2.0; give a number from 0 to 1"),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_planner_of_graphs_is_refused_for_one_operator(graph: Path) -> None:
     cats = graph.parent / "profile" / "cats"
     done = run("plan", cats, "--trace", graph.parent / "cats.csv", "--p95-ms", 50, "--planner", "greedy")
     assert done.exit_code == 2
-    assert "planner 'greedy' plans no operator alone; leave it out" in done.output
+    assert "planner 'greedy' does not make plans of one operator" in done.output
 
 
 @pytest.mark.long
@@ -205,7 +205,7 @@ def test_the_plan_of_a_graph_tells_its_cost_and_that_of_other_numbers_of_devices
     ("options", "told"),
     [
         (["--what-if", "--devices", "hw.toml"], "--what-if is given, and --devices names a file"),
-        (["--what-if", "--with", "plan.json"], "--what-if is given, and several operators share the devices"),
+        (["--what-if", "--with", "plan.json"], "--what-if is given, which plans of several operators do not have"),
     ],
 )
 def test_where_no_other_number_of_devices_is_planned_for_it_is_said(

@@ -31,7 +31,7 @@ from gearshift.plans.plan_folder import read_plans
 from gearshift.profiles.store import read_profile, write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs.inputs import trace_for, workload_of
+from gearshift.verbs.common.inputs import trace_for, workload_of
 from gearshift.verbs.plan import plan_frontier
 from tests.little_task import under_other_names
 from tests.unit.cli.little import planned_in, run
@@ -145,7 +145,7 @@ def test_the_closing_line_and_with_two_objectives_the_first_say_how_many_devices
 
 
 def test_what_if_is_refused_where_nothing_else_is_planned(place: Path) -> None:
-    for options, told in ((["--frontier"], "--what-if and --frontier"), (["--p95-ms", 9, "--cores", 2], "--what-if")):
+    for options, told in ((["--frontier"], "--frontier and --what-if"), (["--p95-ms", 9, "--cores", 2], "--what-if")):
         done = run("plan", "profile", "--trace", "t.csv", *options, "--what-if")
         assert done.exit_code == 2
         assert told in done.output
@@ -453,7 +453,7 @@ def test_serve_chooses_from_a_folder_and_says_where_it_cannot(place: Path) -> No
         (("plans", "--accuracy", 2), "accuracy is 2.0; give a number from 0 to 1"),
         (("plans", "--p95-ms", -5), "--p95-ms is -5; give a positive number of milliseconds"),
         (("plan.json", "--p95-ms", 5), "plan.json: is one plan, and an objective chooses from a folder of plans"),
-        (("plan.json", "--openai"), "plan.json: --openai is given, and the plan is not of language models"),
+        (("plan.json", "--openai"), "--openai is given, which plans of one operator do not have; leave it out: KServe"),
         (("nothing", "--p95-ms", 5), "nothing: no such file"),
         (("profile", "--p95-ms", 5), "profile: there is no plan (plan-*.json) in it, and no model"),
         (("profile",), "make plans with `gearshift plan --frontier`, or name models"),
@@ -673,7 +673,7 @@ def test_a_plan_that_is_made_is_told_whatever_ends_what_the_largest_model_would_
     def ended(*_: object) -> None:
         raise ended_by
 
-    monkeypatch.setattr("gearshift.cli.offline.plan.largest_alone", ended)
+    monkeypatch.setattr("gearshift.cli.views.rows.plan.largest_alone", ended)
     done = run("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--json", "p.facts")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0].startswith("p95 50 ms (45 to 55 ms); accuracy ")

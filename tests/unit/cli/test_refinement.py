@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.shared.worlds import arrivals, devices
-from gearshift import plan_together
+from gearshift import plan
 from gearshift.errors import InvalidInput
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.plans.plan_file import read_plan, write_plan
@@ -96,7 +96,7 @@ def test_cores_are_refused_beside_refinement(place: Path, flag: str, value: obje
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"median_s": 0.01}, "median_s is given, which is for one operator"),
+        ({"median_s": 0.01}, "median_s is given, which plans of several operators do not have"),
         ({"policy": "refine", "planner": "apart", "accuracy": {"task": 0.5}}, "planner 'apart' plans without"),
         ({"policy": "best", "beside": "plan.json"}, "operators that refine are planned together"),
         ({"worth": {"task": 2.0}}, "plans of gears alone have none"),
@@ -107,7 +107,7 @@ def test_plans_of_several_operators_refuse_from_python_what_goes_with_gears_alon
 ) -> None:
     one = request(1)
     with pytest.raises(InvalidInput, match=message):
-        plan_together([one.profile], {"task": one.trace}, latency_s={"task": 0.02}, **given)
+        plan([one.profile], {"task": one.trace}, latency_s={"task": 0.02}, **given)
 
 
 def profile_of(name: str) -> Profile:
@@ -124,7 +124,7 @@ def profile_of(name: str) -> Profile:
 @pytest.mark.parametrize("given", [{"policy": "gears"}, {"median_s": None}])
 def test_plans_of_several_operators_take_the_gears_that_they_have_anyway(given: dict[str, object]) -> None:
     names = "a", "b"
-    made = plan_together(
+    made = plan(
         [profile_of(name) for name in names],
         dict.fromkeys(names, arrivals(np.array([20, 20]))),
         latency_s=dict.fromkeys(names, 0.5),

@@ -16,7 +16,7 @@ from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.store import write_profile
 from gearshift.traces.generate import steady
 from gearshift.traces.read import read_trace, write_trace
-from gearshift.verbs.plan_request import source_file, trace_file
+from gearshift.verbs.planning.sources import source_file, trace_file
 from tests.unit.cli.little import run
 from tests.unit.planner.several.worlds import CATS, DOGS, request_of
 
@@ -64,10 +64,10 @@ def test_all_traces_are_simulated_at_once(place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["simulate", "--slo-ms", 5], "--slo-ms is given, which is for a plan of one pipeline"),
+        (["simulate", "--slo-ms", 5], "--slo-ms is given, which plans of several operators do not have"),
         (["simulate", "--trace", "t.csv"], "--trace t.csv names none of cats, dogs"),
-        (["explain", "--devices-too"], "--devices-too is given, which is for a plan of one pipeline of one node"),
-        (["report", "--profile", "cats"], "--profile is given, which is for a plan of one pipeline of one node"),
+        (["explain", "--devices-too"], "--devices-too is given, which plans of several operators do not have"),
+        (["report", "--profile", "cats"], "--profile is given, which plans of graphs or several pipelines do not have"),
         (
             ["report", "--replay", "run.json"],
             "--replay: a page about graphs or several pipelines shows no measured run",

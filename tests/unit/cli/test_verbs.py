@@ -25,8 +25,8 @@ from gearshift.profiles.store import write_profile
 from gearshift.result import LatencySummary
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
-from gearshift.verbs.inputs import workload_of
-from gearshift.verbs.plan_request import profiled_devices
+from gearshift.verbs.common.inputs import workload_of
+from gearshift.verbs.planning.hardware import profiled_devices
 from tests.unit.cli.little import planned_in, run
 from tests.worlds import synthetic_profile
 

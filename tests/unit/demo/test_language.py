@@ -7,7 +7,7 @@ from gearshift.demo.language import alone, why_no_engine
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
-from gearshift.verbs.language.plan import plan_language
+from gearshift.verbs.plan import plan
 from gearshift.workload import Trace
 from tests.llama import why_no_llama
 
@@ -33,7 +33,7 @@ def test_engines_are_found_as_the_tests_find_them() -> None:
 @pytest.mark.long  # it compiles the simulation
 def test_a_model_alone_has_every_device(profile: LanguageProfile) -> None:
     trace = Trace(arrivals_ns=np.arange(40, dtype=np.int64) * 50_000_000, duration_s=2.0)
-    made = plan_language(profile, trace, planner="optimal", ttft_s=1.0, devices=2)
+    made = plan(profile, trace, planner="optimal", ttft_s=1.0, devices=2)
     single = alone(made, profile, "small")
     assert [one.model for one in single.placement.replicas] == ["small", "small"]
     tables = engine_tables(single, profile)

@@ -130,7 +130,7 @@ def test_nothing_is_asked_again_where_all_was_answered_and_the_labels_were_wrong
         with pytest.raises(InvalidInput, match="no output"):
             gearshift.profile(project, out=tmp_path / "profile", notice=notices.append)
         (kept,) = notices
-        assert re.search(r"are kept in \S+profile.partial; the same command continues", kept)
+        assert re.search(r"is kept in \S+profile.partial; the same command goes on from there", kept)
         there.asked.clear()
         (tmp_path / "mended.py").write_text(TASK)
         project.write_text(project.read_text().replace("task.py", "mended.py"))
@@ -200,7 +200,7 @@ def test_a_profile_that_is_interrupted_or_killed_goes_on_where_it_was(tmp_path, 
             process.wait(60)
             assert process.stderr is not None
             said = process.stderr.read()
-        assert how == signal.SIGKILL or "continues from there" in said
+        assert how == signal.SIGKILL or "goes on from there" in said
         assert "Traceback" not in said
         go_on.set()
         before = len(there.asked)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gearshift.cli.offline.compare import as_csv
+from gearshift.cli.views.rows.compare import as_csv
 from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
 from gearshift.planner import planners

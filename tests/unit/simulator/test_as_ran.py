@@ -10,7 +10,7 @@ from gearshift.result import LatencySummary
 from gearshift.simulator.as_ran import Ran, as_ran, run_time_ratios, split_latency
 from gearshift.simulator.simulate import Prepared, Simulation, prepare
 from gearshift.traces.generate import steady
-from gearshift.verbs.inputs import workload_of
+from gearshift.verbs.common.inputs import workload_of
 from tests.little_task import little_plan, little_profile
 
 SLOWER = {"small": 1.5, "large": 1.25}

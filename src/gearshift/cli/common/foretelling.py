@@ -1,7 +1,7 @@
 """The time that a run over a whole trace will take, by a run over its beginning."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gearshift.clock import NS_PER_S
@@ -12,15 +12,18 @@ LONG = 500_000
 LOOKED_AT = 1 / 50
 
 
-def seconds_for(trace: Trace, run: Callable[[Trace], object], now_s: Callable[[], float] = time.perf_counter) -> float:
-    """The seconds that `run` will take for the trace, by those for its first fiftieth; 0 for a short trace."""
-    if len(trace) < LONG:
+def seconds_for(
+    traces: Mapping[str, Trace],
+    run: Callable[[Mapping[str, Trace]], object],
+    now_s: Callable[[], float] = time.perf_counter,
+) -> float:
+    """The seconds that `run` will take for traces, by those for their first fiftieths; 0 for short ones."""
+    if sum(map(len, traces.values())) < LONG:
         return 0.0
-    run(beginning(trace, 1))  # what is done once, such as compiling
-    count = int(len(trace) * LOOKED_AT)
+    run({name: beginning(trace, 1) for name, trace in traces.items()})  # what is done once, such as compiling
     began_s = now_s()
-    run(beginning(trace, count))
-    return (now_s() - began_s) * len(trace) / count
+    run({name: beginning(trace, max(1, int(len(trace) * LOOKED_AT))) for name, trace in traces.items()})
+    return (now_s() - began_s) / LOOKED_AT
 
 
 def beginning(trace: Trace, count: int) -> Trace:

@@ -1,4 +1,4 @@
-"""Options of a command, made from the option table of its verb (`gearshift.verbs.options`)."""
+"""Options of a command, made from the option table of its verb (`gearshift.verbs.common.options`)."""
 
 import inspect
 import math
@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from gearshift.errors import require
-from gearshift.verbs.options import Option, Unit
+from gearshift.verbs.common.options import Option, Unit
 
 PATH = click.Path(path_type=Path)
 

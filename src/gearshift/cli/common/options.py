@@ -1,9 +1,9 @@
 """Options of the command line alone that several verbs share: a trace, a network, latencies."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -15,7 +15,9 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import doubts_about_trace, read_trace
-from gearshift.verbs.inputs import trace_for, traces_for
+from gearshift.verbs.common.inputs import trace_for, traces_for
+from gearshift.verbs.kinds.kind import Apart, Kind
+from gearshift.verbs.kinds.registry import Found
 from gearshift.workload import Reading, Trace
 
 SEED = click.IntRange(min=0)
@@ -25,14 +27,8 @@ TRACE_OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals")
 UNCHANGED = Reading(file_sha256="")
 
 
-def trace_options(function: Command) -> Command:
-    """Add `--trace` and the options that change it; `the_trace` reads them."""
-    trace = click.option("--trace", type=PATH, required=True, help="CSV: column arrival_s, or second, requests.")
-    return trace(_reading_options(rate_scale=1.0, start_s=0.0, arrivals="poisson", seed=0)(function))
-
-
 def traces_options(function: Command) -> Command:
-    """The same, where `--trace` may be given for each of several operators."""
+    """Add `--trace`, which may be given for each of several operators, and the options that change it."""
     trace = click.option(
         "--trace",
         cls=Repeated,
@@ -41,12 +37,6 @@ def traces_options(function: Command) -> Command:
         help="CSV: column arrival_s, or second, requests; for several operators NAME=FILE each, on one clock.",
     )
     return trace(_reading_options(rate_scale=1.0, start_s=0.0, arrivals="poisson", seed=0)(function))
-
-
-def plan_trace_options(function: Command) -> Command:
-    """Add the same, for a verb that by default takes the plan's own trace (`take_trace`)."""
-    trace = click.option("--trace", type=PATH, help="Another trace than the plan names, as CSV.")
-    return trace(_reading_options()(function))
 
 
 def plan_traces_options(function: Command) -> Command:
@@ -132,14 +122,38 @@ def _warn_of(trace: Trace) -> None:
         notice(f"warning: {sentence}")
 
 
+def read_traces(
+    say: Callable[[str], None],
+    kind: Kind,
+    measured: Any,
+    given: Sequence[str],
+    reading: Mapping[str, Any],
+    *,
+    only: bool = False,
+) -> tuple[Any, Any]:
+    """The path of the trace and the trace, or both by operator where profiles are `measured` of several.
+
+    What no model can take is left out, and said. The last of several traces counts, unless `only` one may be given.
+    """
+    if isinstance(measured, Mapping):
+        if len(measured) == 1 and len(given) == 1 and "=" not in given[0]:
+            given = [f"{next(iter(measured))}={given[0]}"]
+        paths = named_paths("--trace", given, measured)
+        return paths, {name: the_trace(path, **reading) for name, path in paths.items()}
+    path = the_only_trace(tuple(given), getattr(measured, "operator", "")) if only else Path(given[-1])
+    kept, left_out = kind.answerable(measured, {"": the_trace(path or Path(), **reading)})
+    for sentence in left_out:
+        say(sentence)
+    return path, kept[""]
+
+
 def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any]) -> Trace:
-    """Read the trace of `plan_trace_options`, removing them from `options`, except the seed.
+    """Read the only trace of `plan_traces_options`, removing them from `options`, except the seed.
 
     Say so if the plan's own trace is read with changes, or is not the one the plan was made from.
     """
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
-    if isinstance(given["trace"], tuple):  # as `plan_traces_options` gives it
-        given["trace"] = the_only_trace(given["trace"], "" if plan is None else plan.name)
+    given["trace"] = the_only_trace(given["trace"], "" if plan is None else plan.name)
     made = trace_for(plan, str(path), seed=options["seed"], notice=say, **given)
     if plan is not None and (words := _read_as_for_plan(plan.trace.reading, made.reading, given)):
         say(f"the trace is read as for the plan: {words}")
@@ -148,18 +162,41 @@ def take_trace(say: Callable[[str], None], plan: GearPlan | None, path: object, 
     return made
 
 
+Answerable = Callable[[Mapping[str, Trace]], tuple[Mapping[str, Trace], Sequence[str]]]
+
+
 def take_traces(
     say: Callable[[str], None],
     plan: GearPlan | None,
     path: object,
     options: dict[str, Any],
     only: str | None = None,
+    answerable: Answerable = lambda traces: (traces, ()),
 ) -> dict[str, Trace]:
-    """As `take_trace`, for all pipelines of a plan, or those that are named for a URL (`plan_traces_options`)."""
+    """As `take_trace`, for all pipelines of a plan, or `only` one, or those that are named for a URL.
+
+    That of the only pipeline of a URL has no name.
+
+    `answerable` leaves out requests that the plan's models cannot take; what it says is said.
+    """
+    is_one = len(plan.pipelines) == 1 if plan is not None else not are_named(options["trace"])
+    if is_one:
+        made = {"" if plan is None else plan.name: take_trace(say, plan, path, options)}
+    else:
+        made = _take_traces(say, plan, path, options, only)
+    kept, left_out = answerable(made)
+    for sentence in left_out:
+        say(sentence)
+    return dict(kept)
+
+
+def _take_traces(
+    say: Callable[[str], None], plan: GearPlan | None, path: object, options: dict[str, Any], only: str | None
+) -> dict[str, Trace]:
     given = {name: options.pop(name) for name in ("trace", *TRACE_OPTIONS)}
+    if only is not None and not are_named(given["trace"]):
+        given["trace"] = tuple(f"{only}={path}" for path in given["trace"])
     names = [each.partition("=")[0] for each in given["trace"]] if plan is None else list(plan.pipelines)
-    if plan is not None and len(names) == 1:
-        given["trace"] = [f"{names[0]}={each.removeprefix(f'{names[0]}=')}" for each in given["trace"]]
     traces, how = named_paths("--trace", given.pop("trace"), names), {"seed": options["seed"], **given}
     if plan is None:
         made = {name: trace_for(None, str(path), trace, notice=say, **how) for name, trace in traces.items()}
@@ -194,14 +231,41 @@ def the_only_trace(given: tuple[str, ...], name: str = "") -> Path | None:
     return Path(given[0].removeprefix(f"{name}=")) if given else None
 
 
-def require_none(given: Mapping[str, object]) -> None:
-    """Refuse flags that are for a plan of one pipeline of one node."""
-    for flag, value in given.items():
-        require(
-            value is None,
-            f"{flag} is given, which is for a plan of one pipeline of one node",
-            remedy=f"leave {flag} out",
-        )
+class GivenOption(NamedTuple):
+    """An option that differs from its default: its parameter, its flag and its value."""
+
+    parameter: str
+    flag: str
+    value: object
+
+
+def given_options() -> dict[str, GivenOption]:
+    """The options of the running command that were given, by parameter and by the keyword that they set."""
+    context, found = click.get_current_context(), {}
+    for one in context.command.params:
+        name, value = str(one.name), context.params.get(str(one.name))
+        by_hand = context.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+        if isinstance(one, click.Option) and by_hand and value != one.get_default(context):
+            found[name] = GivenOption(name, one.opts[0], value)
+            found[getattr(one, "keyword", name)] = found[name]
+    return found
+
+
+def require_supported(found: Found, verb: str) -> None:
+    """Refuse options that the kind lacks; messages name their flags."""
+    given = given_options()
+    values = {name: one.value for name, one in given.items()}
+    found.kind.require_supported(verb, found.shape, values, spelt=lambda keyword: given[keyword].flag)
+
+
+def require_apart(apart: Mapping[str, Apart]) -> None:
+    """Refuse the first two options that do not go together; `apart` has those that do not go with each."""
+    given = given_options()
+    for name, (others, why, remedy) in apart.items():
+        for other in others if name in given else ():
+            if other in given:
+                flag, beside = given[name].flag, given[other].flag
+                require(False, f"{beside} and {flag} are both given{why}", remedy=remedy.format(flag, beside))
 
 
 def are_named(given: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from gearshift.cli.common.output import Output
 from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import write_plan
-from gearshift.verbs.inputs import Progress
+from gearshift.verbs.common.inputs import Progress
 
 
 def with_what_if(output: Output, made: GearPlan, find: Callable[[Progress], GearPlan], out: Path) -> GearPlan:
@@ -18,14 +18,3 @@ def with_what_if(output: Output, made: GearPlan, find: Callable[[Progress], Gear
         return made
     write_plan(found, out)
     return found
-
-
-def what_if_by_count(
-    output: Output, made: GearPlan, plan_for: Callable[[int], GearPlan], out: Path, *, budget_s: float | None
-) -> GearPlan:
-    """Add plans of `plan_for`, each within `budget_s`, for other numbers of devices, and write."""
-    from gearshift.verbs.pipelines.other_counts import with_other_counts
-
-    return with_what_if(
-        output, made, lambda tell: with_other_counts(made, plan_for, budget_s=budget_s, progress=tell), out
-    )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gearshift.planner.largest_alone import LargestAlone
     from gearshift.simulator.as_ran import LatencySplit
     from gearshift.simulator.flow import PipelineFlow
-    from gearshift.verbs.validate import Errors, Validation
+    from gearshift.verbs.rows.validate import Errors, Validation
 
 MOST_NAMED = 6
 RESULT_COLUMNS = "accuracy", "p50", "p95", "p99", "late"

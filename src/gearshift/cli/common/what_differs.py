@@ -30,8 +30,8 @@ def _lacking(change: Change) -> str:
 
 
 def _fields(change: Change) -> str:
-    names = [name for name in change.a if change.a[name] != change.b[name]]
-    return ", ".join(f"{name} {_word(change.a[name])} in a, {_word(change.b[name])} in b" for name in names)
+    names = [name for name in {**change.a, **change.b} if change.a.get(name) != change.b.get(name)]
+    return ", ".join(f"{name} {_word(change.a.get(name))} in a, {_word(change.b.get(name))} in b" for name in names)
 
 
 def _word(value: Any) -> str:

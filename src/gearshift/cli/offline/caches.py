@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift import caches
-from gearshift.cli.common.cache_tables import local_time, made_how, show_evaluation, show_manifest, show_off
 from gearshift.cli.common.option_table import PATH, listed
 from gearshift.cli.common.options import SEED
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import milliseconds, percent, tell_warnings
+from gearshift.cli.views.rows.caches import local_time, made_how, show_evaluation, show_manifest, show_off
 from gearshift.errors import InvalidInput, require
 from gearshift.models.user_code import call_reference
 from gearshift.support.extras import load_extra

@@ -8,14 +8,14 @@ import click
 from gearshift.cli.common.option_table import PATH, require_positive
 from gearshift.cli.common.output import Output, table, verb
 from gearshift.cli.common.tables import figures, percent, ratios_told, split_table
-from gearshift.cli.language.demo import show_language_demo
+from gearshift.cli.views.tokens.demo import show_language_demo
 from gearshift.demo.language import run_language_demo
 from gearshift.demo.pipeline import PipelineDemoResult, run_pipeline_demo
 from gearshift.demo.run import DemoResult, run_demo
 from gearshift.errors import require
 from gearshift.result import ServingResult
 from gearshift.support.numbers import digits
-from gearshift.verbs.validate import Validation
+from gearshift.verbs.rows.validate import Validation
 
 
 @click.command("demo")

@@ -5,19 +5,14 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import UNSET
 
 from gearshift.cli.common.option_table import PATH
-from gearshift.cli.common.output import Output, table, verb
-from gearshift.cli.common.tables import milliseconds, percent, results_table
-from gearshift.cli.common.what_differs import tell_what_differs
-from gearshift.cli.language.diff import show_language_diff
-from gearshift.plans.plan_diff import GearChange, GearSide, PlanDiff
+from gearshift.cli.common.output import Output, verb
+from gearshift.cli.views.views import view_of
+from gearshift.plans.plan_diff import PlanDiff
 from gearshift.plans.plan_file import read_plan
-from gearshift.plans.served import is_language_plan
-from gearshift.reporting.gear_rows import by_node
-from gearshift.support.numbers import digits
-from gearshift.verbs.inspect import diff, diff_pipelines
+from gearshift.verbs.inspect import diff
+from gearshift.verbs.kinds.registry import kind_of_plan
 
 
 @click.command("diff")
@@ -26,66 +21,14 @@ from gearshift.verbs.inspect import diff, diff_pipelines
 @verb
 def command(output: Output, a: Path, b: Path) -> None:
     """Say how plan files A and B differ: objective, devices, placement, gears and predictions."""
-    if any(len(read_plan(path).pipelines) > 1 for path in (a, b)):
-        each = diff_pipelines(a, b)
-        output.json({"pipelines": {n: one if isinstance(one, str) else _facts(one) for n, one in each.items()}})
-        for name, one in each.items():
-            if isinstance(one, str):
-                output.say(f"pipeline {name}: only in {one}")
-            else:
-                output.say(f"pipeline {name}:")
-                show(output, one)
-        return
     plans = read_plan(a), read_plan(b)
     found = diff(*plans)
-    output.json(_facts(found))
-    if is_language_plan(plans[0]):
-        show_language_diff(output, found, plans[0].pipeline)
+    if isinstance(found, dict):
+        output.json({"pipelines": {n: one if isinstance(one, str) else _facts(one) for n, one in found.items()}})
     else:
-        show(output, found)
+        output.json(_facts(found))
+    view_of(kind_of_plan(plans[0]).kind).difference(output, found, plans)
 
 
 def _facts(found: PlanDiff) -> dict[str, Any]:
     return {"same": found.same, **msgspec.to_builtins(found)}
-
-
-def show(output: Output, found: PlanDiff) -> None:
-    tell_what_differs(output, found)
-    if found.gears:
-        pooled = ("cores",) if any(found.pool_cores) else ()
-        waits = ("waits",) if any(_refines(change) for change in found.gears) else ()
-        columns = ("load from", "plan", "cascade", "accuracy", "latency", "largest batch", *pooled, *waits)
-        rows = table("Gears that differ", *columns)
-        rows.columns[1].justify = rows.columns[2].justify = "left"
-        for change in found.gears:
-            for start, name, side in ((f"{digits(change.load_range.from_)}/s", "a", change.a), ("", "b", change.b)):
-                rows.add_row(start, name, *_cells(side)[: 4 + len(pooled)], *(_waiting(side) for _ in waits))
-        output.show(rows)
-        if any(_refines(change) and change.a.gains != change.b.gains for change in found.gears):
-            output.say("the expected gains by which rows wait differ")
-        if any(change.a.timed != change.b.timed for change in found.gears):
-            output.say("the tables differ by which a cascade is chosen for the time that is left")
-    predicted = [(name, result) for name, result in zip("ab", found.predictions, strict=True) if result]
-    if predicted:
-        output.show(results_table("Predicted", predicted))
-
-
-def _refines(change: GearChange) -> bool:
-    return "gain" in (change.a.order, change.b.order)
-
-
-def _waiting(side: GearSide) -> str:
-    """For example "by gain, up to 3.5 ms before the objective, for the most rows"."""
-    if side.order != "gain":
-        return "by arrival"
-    most = "rows" if side.refine_for == "rows" else "gain"
-    return f"by gain, up to {milliseconds(side.answer_by_margin_s or 0.0)} before the objective, for the most {most}"
-
-
-def _cells(side: GearSide) -> tuple[str, ...]:
-    figures = ("", "")
-    if side.predicted is not None:
-        figures = percent(side.predicted.accuracy), milliseconds(side.predicted.latency_p95_s)
-    largest, cores = max((s.largest_batch_size for s in side.replicas), default=1), (s.cores for s in side.replicas)
-    cascades = str(side.cascade) if side.cascades is UNSET else by_node(side.cascades)
-    return cascades, *figures, str(largest), str(sum(cores))

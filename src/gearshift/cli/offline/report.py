@@ -8,24 +8,13 @@ import click
 
 from gearshift.cli.common.foretelling import seconds_for
 from gearshift.cli.common.option_table import PATH, options_of
-from gearshift.cli.common.options import plan_traces_options, require_none, take_trace, take_traces
+from gearshift.cli.common.options import plan_traces_options, take_trace, take_traces
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.language.contexts import answerable_and_told
 from gearshift.errors import require
-from gearshift.gear import GearPlan
 from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.engines.engine_tables import engine_tables
-from gearshift.verbs.language.inputs import plan_and_language_profile, plans_language
+from gearshift.verbs.kinds.registry import kind_of_plan
 from gearshift.verbs.report import report, report_pipelines
-from gearshift.verbs.simulate import simulate, simulate_language
-from gearshift.workload import Trace
-
-
-def simulate_plan(made: GearPlan, path: Path, profile: Path | None, trace: Trace) -> None:
-    if plans_language(made):
-        simulate_language(path, trace, profile=profile)
-    else:
-        simulate(path, trace, profile=profile)
+from gearshift.verbs.simulate import simulate
 
 
 @click.command("report")
@@ -40,7 +29,11 @@ def command(
     """Write a page with charts about PLAN and a simulation of its trace, or another."""
     made = read_plan(plan)
     if not made.is_plain:
-        require_none({"--profile": profile})
+        require(
+            profile is None,
+            "--profile is given, which plans of graphs or several pipelines do not have",
+            remedy="leave --profile out",
+        )
         require(
             replay is None,
             "a page about graphs or several pipelines shows no measured run",
@@ -59,12 +52,15 @@ def command(
     trace = None
     if made.trace.path or trace_arguments["trace"]:
         trace = take_trace(output.say, made, plan, trace_arguments)
-        if plans_language(made):
-            engines = engine_tables(*plan_and_language_profile(plan, profile)).engines
-            trace = answerable_and_told(output, trace, engines)
+        kind = kind_of_plan(made).kind
+        kept, left_out = kind.answerable(kind.inputs(plan, profile=profile).records, {made.name: trace}, plan=made)
+        for sentence in left_out:
+            output.say(sentence)
+        trace = kept[made.name]
     else:
         output.say("the plan names no trace, so the page has no simulation; give one with --trace")
-    about_s = 0.0 if trace is None else seconds_for(trace, partial(simulate_plan, made, plan, profile))
+    simulated = partial(simulate, plan, profile=profile)
+    about_s = 0.0 if trace is None else seconds_for({made.name: trace}, simulated)
     with output.waiting("simulating, and drawing the page", about_s):
         path = report(plan, out, trace=trace, profile=profile, replay=replay)
     output.json({"report": str(path)})

@@ -2,39 +2,29 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import click
-import msgspec
 
 from gearshift.cli.common.foretelling import seconds_for
 from gearshift.cli.common.option_table import PATH, options_of, require_positive
 from gearshift.cli.common.options import (
     network_options,
     plan_traces_options,
-    require_none,
+    require_supported,
     seconds_of,
-    take_trace,
     take_traces,
     the_uplink,
 )
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.common.tables import milliseconds, percent, results_table, tell_overheads
-from gearshift.cli.language.simulate import simulate_of_language
+from gearshift.cli.views.views import view_of
 from gearshift.errors import require
-from gearshift.gear import GearPlan
 from gearshift.objective import Objective
-from gearshift.plans.plan_file import read_plan
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
-from gearshift.profiles.profile import overheads_of
-from gearshift.result import ServingResult, latency_summary
-from gearshift.verbs.inputs import plan_and_profile, plan_and_records
-from gearshift.verbs.language.inputs import plans_language
+from gearshift.verbs.kinds.kind import Traces
+from gearshift.verbs.kinds.registry import kind_of_plan
 from gearshift.verbs.simulate import simulate
-
-if TYPE_CHECKING:
-    from gearshift.simulator.simulate import Simulation
 
 Scaler = Literal["exact", "paper", "static", "replicas", "fa2", "vpa"]
 
@@ -86,15 +76,8 @@ def command(
     With --network the trace says when requests are sent; they arrive when their last byte has.
     """
     require_positive("--slo-ms", slo_ms, "milliseconds")
-    known = read_plan(plan)
-    if plans_language(known):
-        given = {"--network": network, "--request-kb": request_kb, "--slo-ms": slo_ms, "--scaler": scaler}
-        simulate_of_language(output, plan, profile, {**given, "--scaler-cores": scaler_cores}, trace_arguments)
-        return
-    if not known.is_plain:
-        given = {"--network": network, "--slo-ms": slo_ms, "--scaler": scaler, "--profile": profile}
-        _of_several(output, plan, known, {**given, "--scaler-cores": scaler_cores}, trace_arguments)
-        return
+    found = kind_of_plan(plan)
+    require_supported(found, "simulate")
     _require_read("--scaler-period-s", scaler_period_s, scaler)
     _require_read("--scaler-margin", scaler_margin, scaler)
     if scaler is None and scaler_cores is not None:
@@ -102,48 +85,28 @@ def command(
     period_s = DEFAULT_PERIOD_S if scaler_period_s is None else scaler_period_s
     require_period(period_s, "--scaler-period-s")
     uplink = the_uplink(network, request_kb, seconds_of(slo_ms))
-    made, measured = plan_and_profile(plan, profile)
-    trace = take_trace(output.say, made, plan, trace_arguments)
-    objective = made.pipeline.objective
-    simulated = partial(
-        simulate,
-        made,
-        profile=measured,
-        seed=trace_arguments["seed"],
-        uplink=uplink,
-        scaling=None if scaler is None else _scaling(scaler, period_s, scaler_margin, objective),
-        scaler_cores=scaler_cores,
+    inputs = found.kind.inputs(plan, profile=profile)
+    traces = take_traces(
+        output.say,
+        inputs.plan,
+        plan,
+        trace_arguments,
+        answerable=partial(found.kind.answerable, inputs.records, plan=inputs.plan),
     )
-    with output.waiting(f"simulating {len(trace):,} requests", seconds_for(trace, simulated)):
-        run = simulated(trace)
-    result = run.result(measured, latency_objective_s=seconds_of(slo_ms) or objective.latency_s)
-    overheads = overheads_of(measured, run.tables.models)
-    output.json(msgspec.to_builtins(result) | {"overheads": overheads})
-    output.show(results_table("Predicted", [("gear plan", result)]))
-    tell_overheads(output, overheads)
-    show(output, run, result)
 
+    def simulated(given: Traces) -> Any:
+        return found.kind.simulate(inputs, given, **how)
 
-def _of_several(
-    output: Output, path: Path, plan: GearPlan, of_one: dict[str, object], trace_arguments: dict[str, Any]
-) -> None:
-    require_none(of_one)
-    traces = take_traces(output.say, plan, path, trace_arguments)
-    _, profiles, joint = plan_and_records(path)
-    with output.waiting("simulating"):
-        run = simulate(plan, traces, profiles=profiles, joint=joint, seed=trace_arguments["seed"])
-    results = {
-        name: run.result(profiles, latency_objective_s=pipeline.objective.latency_s, pipeline=name)
-        for name, pipeline in plan.pipelines.items()
-    }
-    output.json({"pipelines": results} if len(results) > 1 else results[plan.name])
-    output.show(results_table("Predicted, all at once" if len(results) > 1 else "Predicted", list(results.items())))
-    busy = next(iter(results.values())).utilisation
-    output.say(
-        f"devices busy: {', '.join(f'{device} {100 * share:.0f} %' for device, share in list(busy.items())[:8])}"
-    )
-    for name in results:
-        show_gears_used(output, run.of(name), f"{name}: ")
+    how: dict[str, Any] = {"seed": trace_arguments["seed"]}
+    if uplink is not None or scaler is not None:
+        how["uplink"] = uplink
+        scaled_for = inputs.plan.pipeline.objective
+        how["scaling"] = None if scaler is None else _scaling(scaler, period_s, scaler_margin, scaled_for)
+        how["scaler_cores"] = scaler_cores
+    count = sum(map(len, traces.values()))
+    with output.waiting(f"simulating {count:,} requests", seconds_for(traces, simulated)):
+        run = simulated(traces)
+    view_of(found.kind).simulation(output, run, inputs, slo_s=seconds_of(slo_ms))
 
 
 def _scaling(scaler: Scaler, period_s: float, margin: float | None, objective: Objective) -> Scaling:
@@ -154,21 +117,6 @@ def _scaling(scaler: Scaler, period_s: float, margin: float | None, objective: O
         slo_s=objective.latency_s,
         margin=DEFAULT_MARGIN if margin is None else margin,
     )
-
-
-def show(output: Output, run: "Simulation", result: ServingResult) -> None:
-    busy = ", ".join(f"{device} {100 * share:.0f} %" for device, share in list(result.utilisation.items())[:8])
-    output.say(f"devices busy: {busy}{', ...' if len(result.utilisation) > 8 else ''}")
-    if run.communication_s is not None:
-        under_way = latency_summary(run.communication_s)
-        output.say(f"under way: {milliseconds(under_way.p50)} (p50), {milliseconds(under_way.p99)} (p99)")
-    show_gears_used(output, run)
-
-
-def show_gears_used(output: Output, run: "Simulation", of: str = "") -> None:
-    shares = run.arrived_in_gear / max(1, int(run.arrived_in_gear.sum()))
-    in_gears = ", ".join(f"{gear}: {percent(float(share))}" for gear, share in enumerate(shares) if share > 0)
-    output.say(f"{of}gear shifts: {len(run.shifts)}; requests by gear: {in_gears}")
 
 
 def _require_read(flag: str, given: float | None, scaler: str | None) -> None:

@@ -10,22 +10,19 @@ from gearshift.cli.common.options import (
     are_named,
     network_options,
     plan_traces_options,
+    require_supported,
     seconds_of,
-    take_trace,
     take_traces,
     the_uplink,
 )
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.common.tables import results_table, tell_generator
-from gearshift.cli.language.replay import replay_of_language
+from gearshift.cli.views.views import view_of
 from gearshift.client.v2_client import LONGEST_CALL_S
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.load_generator.replay_result import Replay, require_log_path, write_request_log
-from gearshift.plans.plan_file import read_plan
+from gearshift.load_generator.replay_result import require_log_path, write_request_log
 from gearshift.serving.door.keys import first_key
-from gearshift.verbs.language.inputs import is_of_language
-from gearshift.verbs.replay import plan_at, replay, replay_each
+from gearshift.verbs.replay import kind_to_replay, replay
 
 LONGEST_DEADLINE_MS = 1000 * LONGEST_CALL_S
 
@@ -68,58 +65,23 @@ def command(
         "api_key": None if key_file is None else first_key(key_file),
         "facts": log is not None,
     }
-    if options["profile"] is not None and is_of_language(options["profile"]):
-        refused = {"--network": network, "--log": log, "--deadline-ms": deadline_ms, "--slo-ms": options["slo_s"]}
-        trace = take_trace(output.say, None, target, options)
-        replay_of_language(output, target, trace, Path(options["profile"]), refused, options)
-        return
+    named = are_named(options["trace"])
+    found = kind_to_replay(target, options["profile"], several=named and len(options["trace"]) > 1)
+    require_supported(found, "replay")
+    plan = found.of if isinstance(found.of, GearPlan) else None
     uplink = the_uplink(network, request_kb, options["slo_s"])
-    path = plan_at(target)
-    plan = None if path is None else read_plan(path)
-    if (plan is not None and len(plan.pipelines) > 1) or are_named(options["trace"]):
-        require(
-            log is None and uplink is None,
-            "--log and --network are for one pipeline",
-            remedy="leave them out, or serve a plan of it alone",
-        )
-        _replay_each(output, target, plan, options)
-        return
-    trace = take_trace(output.say, plan, target, options)
+    traces = take_traces(output.say, plan, target, options, options["model"])
+    by_name = named or (plan is not None and len(plan.pipelines) > 1)
     with output.progress() as tell:
-        run = replay(
+        run: Any = replay(
             target,
-            trace,
+            traces if by_name else next(iter(traces.values())),
             uplink=uplink,
             progress=lambda done, total: tell("replaying", done / total),
+            notice=output.say,
             **options,
         )
     if log is not None:
-        write_request_log(run.log, log)
-    output.json(_with_course(run))
-    output.show(results_table(f"Measured at {target}", [("replay", run.result)]))
-    tell_generator(output, run)
-
-
-def _replay_each(output: Output, target: str, plan: GearPlan | None, options: dict[str, Any]) -> None:
-    only, options["profiles"] = options.pop("model"), options.pop("profile")
-    if only is not None and not are_named(options["trace"]):
-        options["trace"] = tuple(f"{only}={path}" for path in options["trace"])
-    traces = take_traces(output.say, plan, target, options, only)
-    with output.progress() as tell:
-        runs = replay_each(
-            target,
-            traces,
-            only=only,
-            progress=lambda done, total: tell("replaying", done / total),
-            **options,
-        )
-    output.json({"pipelines": {name: _with_course(run) for name, run in runs.items()}})
-    output.show(results_table(f"Measured at {target}", [(name, run.result) for name, run in runs.items()]))
-    for run in runs.values():
-        tell_generator(output, run)
-
-
-def _with_course(run: Replay) -> dict[str, object]:
-    from gearshift.reporting.measured_file import course_of
-
-    return run.as_json() | {"over_time": course_of(run)}
+        for one in run.values() if isinstance(run, dict) else [run]:
+            write_request_log(one.log, log)
+    view_of(found.kind).replayed(output, run, target)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,21 +10,17 @@ import click
 
 from gearshift.cli.common.grouped import Grouped
 from gearshift.cli.common.option_table import PATH, flag_of, options_of, require_positive
-from gearshift.cli.common.options import seconds_of
+from gearshift.cli.common.options import require_supported, seconds_of
 from gearshift.cli.common.output import Output, notice, verb
 from gearshift.errors import require
 from gearshift.serving.door.settings import require_settings
-from gearshift.verbs.language.inputs import plans_language
-from gearshift.verbs.quick.keeping import folder_of, journal_kept
+from gearshift.verbs.kinds.registry import kind_of_plan
 from gearshift.verbs.quick.serve import (
     ServeOptions,
-    chosen_plan,
-    is_without_plan,
-    plan_found,
-    require_for_models,
-    require_local,
+    plan_to_serve,
     serve_plan,
 )
+from gearshift.verbs.quick.sources import models_at
 
 if TYPE_CHECKING:
     from gearshift.serving.operate.start_progress import Bar
@@ -91,10 +88,6 @@ def command(
     plan: Path,
     p95_ms: float | None,
     openai: bool,
-    accuracy: float | None,
-    samples: str | None,
-    example: str | None,
-    keep: Path | None,
     **options: Any,
 ) -> None:
     """Serve PLAN until Ctrl-C or SIGTERM; then answer all accepted requests, and end.
@@ -105,26 +98,17 @@ def command(
     """
     require_settings(options, spelt=flag_of)
     require_positive("--p95-ms", p95_ms, "milliseconds")
-    asked: dict[str, Any] = {"latency_s": seconds_of(p95_ms), "accuracy": accuracy}
-    without_plan = is_without_plan(plan)
-    if without_plan:
-        require_local(options)
-        require(not openai, "--openai is given, and these models are no language models", remedy="leave it out")
-        with folder_of(keep) as folder:
-            with output.progress() as tell:
-                made = plan_found(
-                    *(plan, folder), samples=samples, example=example, progress=tell, notice=_tell, **asked
-                )
-            if keep is not None:
-                output.say(f"wrote {made}")
-            code = serve_plan(made, bar=_bar_of(output, options), **journal_kept(options, keep))
-    else:
-        require_for_models({"samples": samples, "example": example, "keep": keep}, plan)
-        made = chosen_plan(plan, **asked)
-        if made != plan:
-            output.say(f"chose {made}")
-        _require_language(openai, made)
-        code = serve_plan(made, bar=_bar_of(output, options), **options)
+    without_plan, options["latency_s"] = models_at(plan) is not None, seconds_of(p95_ms)
+    refused = openai and without_plan
+    require(not refused, "--openai is given, and these models are no language models", remedy="leave it out")
+    with ExitStack() as stack:
+        with output.progress() as tell:
+            made, left = stack.enter_context(plan_to_serve(plan, options, progress=tell, notice=notice))
+        if made != plan and (not without_plan or options["keep"] is not None):
+            output.say(f"{'wrote' if without_plan else 'chose'} {made}")
+        if openai:
+            require_supported(kind_of_plan(made), "serve")
+        code = serve_plan(made, bar=_bar_of(output, options), **left)
     output.json({"plan": str(plan if without_plan else made), "exit_code": code})
     if code:
         raise SystemExit(code)
@@ -133,16 +117,3 @@ def command(
 def _bar_of(output: Output, options: Mapping[str, Any]) -> "Bar | None":
     """A bar is for people at a terminal; elsewhere the log tells how far loading is."""
     return output.progress if sys.stderr.isatty() and options["log_format"] == "text" else None
-
-
-def _tell(text: str) -> None:
-    notice(text)
-
-
-def _require_language(openai: bool, plan: Path) -> None:
-    require(
-        not openai or plans_language(plan),
-        "--openai is given, and the plan is not of language models",
-        where=str(plan),
-        remedy="leave it out: KServe's protocol is spoken, see docs/guides/clients.md",
-    )

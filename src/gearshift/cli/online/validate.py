@@ -6,21 +6,12 @@ from typing import Any
 import click
 
 from gearshift.cli.common.option_table import PATH, options_of
-from gearshift.cli.common.options import plan_traces_options, take_trace, take_traces
+from gearshift.cli.common.options import plan_traces_options, require_supported, take_traces
 from gearshift.cli.common.output import EXIT_NOT_WITHIN, Output, verb
-from gearshift.cli.common.tables import (
-    ratios_told,
-    runs_table,
-    split_table,
-    tell_generator,
-    tell_overheads,
-    validation_table,
-)
-from gearshift.cli.language.replay import validate_of_language
+from gearshift.cli.views.views import view_of
 from gearshift.errors import require
-from gearshift.plans.plan_file import read_plan
-from gearshift.verbs.language.inputs import plans_language
-from gearshift.verbs.validate import Validation, validate, validate_each
+from gearshift.verbs.kinds.registry import kind_of_plan
+from gearshift.verbs.validate import validate
 
 
 @click.command("validate")
@@ -40,47 +31,33 @@ def command(output: Output, plan: Path, within: str | None, within_points: float
         "within": None if within is None else _share("--within", within.removesuffix("%")),
         "within_points": None if within_points is None else _share("--within-points", within_points),
     }
-    made = read_plan(plan)
-    if plans_language(made):
-        validate_of_language(output, plan, take_trace(output.say, made, plan, options), bounds, options)
-        return
-    several = len(made.pipelines) > 1
+    found = kind_of_plan(plan)
+    require_supported(found, "validate")
+    traces, several = take_traces(output.say, found.of, plan, options), len(found.of.pipelines) > 1
     with output.progress() as tell:
-
-        def sent(done: int, total: int) -> None:
-            tell("serving and replaying", done / total)
-
-        if several:
-            options["profiles"] = options.pop("profile")
-            traces = take_traces(output.say, made, plan, options)
-            runs = validate_each(plan, traces, progress=sent, **options)
-        else:
-            trace = take_trace(output.say, made, plan, options)
-            runs = {made.name: validate(plan, trace, progress=sent, **options)}
-    told = {name: run.as_json() for name, run in runs.items()}
-    output.json({"pipelines": told} if several else told[made.name])
-    for name, run in runs.items():
+        run = validate(
+            plan,
+            traces if several else traces[found.of.name],
+            progress=lambda done, total: tell("serving and replaying", done / total),
+            notice=output.say,
+            **options,
+        )
+    runs = run if isinstance(run, dict) else {found.of.name: run}
+    told = {name: one.as_json() for name, one in runs.items()}
+    output.json({"pipelines": told} if several else told[found.of.name])
+    for name, one in runs.items():
         if several:
             output.say(f"{name}:")
-        _show(output, run)
+        view_of(found.kind).validated(output, one)
     broken = [
         f"{name}: {sentence}" if several else sentence
-        for name, run in runs.items()
-        for sentence in run.broken(**bounds)
+        for name, one in runs.items()
+        for sentence in one.broken(**bounds)
     ]
     for sentence in broken:
         output.say(f"not within: {sentence}")
     if broken:
         raise SystemExit(EXIT_NOT_WITHIN)
-
-
-def _show(output: Output, run: Validation) -> None:
-    output.show(validation_table(run))
-    output.show(split_table(run.split))
-    output.say(ratios_told(run.split))
-    output.show(runs_table(run))
-    tell_overheads(output, run.overheads)
-    tell_generator(output, run.replay)
 
 
 def _share(option: str, percent: str | float) -> float:

@@ -55,10 +55,6 @@ class _Row(msgspec.Struct, frozen=True):
     output_tokens: int
 
 
-def has_language_records(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.glob(f"*{ANSWERS}"))
-
-
 def language_profile_from_records(
     folder: Path, *, operator: str, certainty: str = "mean_logprob", seed: int = 0
 ) -> LanguageProfile:

@@ -9,8 +9,8 @@ from gearshift.errors import InvalidInput, require
 from gearshift.models.config import PROJECT_FILE
 from gearshift.profiles.engines.prompts import read_prompts
 from gearshift.support.files import PathLike, write_atomically
+from gearshift.verbs.common.options import Option
 from gearshift.verbs.init import endpoints, language, one_operator, strip_of_digits
-from gearshift.verbs.options import Option
 
 MODELS_FILE = "models.py"
 

@@ -11,8 +11,7 @@ from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Hardware, is_cuda
-from gearshift.models.config import PROJECT_FILE, ProfileSettings, project_file, read_project
-from gearshift.models.language_config import is_language_project
+from gearshift.models.config import PROJECT_FILE, ProfileSettings, project_file
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
@@ -23,11 +22,14 @@ from gearshift.profiles.profile import Profile, RunTimeCurve
 from gearshift.support.files import write_atomically
 from gearshift.support.numbers import milliseconds
 from gearshift.support.processors import usable_processors
-from gearshift.verbs.inputs import Notice, Progress, silent
-from gearshift.verbs.plan_request import plan_request, profiled_devices, source_file
-from gearshift.verbs.profile import profile_lightly
+from gearshift.verbs.common.inputs import Notice, Progress, silent
+from gearshift.verbs.kinds.registry import kind_of_project
+from gearshift.verbs.planning.hardware import profiled_devices
+from gearshift.verbs.planning.operator import plan_request
+from gearshift.verbs.planning.sources import source_file
 from gearshift.verbs.quick.example import example_of_json, example_of_model
 from gearshift.verbs.quick.sources import Found
+from gearshift.verbs.rows.profile import profile_lightly
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 LIGHT = ProfileSettings(batch_sizes=BATCH_SIZES, repeats=5, longest_s=0.5)
@@ -88,7 +90,8 @@ def plan_models(
     else:
         given = "--samples" if samples is not None else "--example" if example is not None else ""
         require(not given, f"names samples, and {given} is given", where=str(project), remedy=f"leave {given} out")
-        require_one_operator(project)
+        project = project_file(project)
+        kind_of_project(project).require_light(project)
     made = profile_lightly(
         project,
         LIGHT,
@@ -142,16 +145,6 @@ def plan_gears(folder: Path, top_qps: float, progress: Progress, **asked: Any) -
             raise KeyboardInterrupt  # it ends the command, and not the search alone
         return made
     raise AssertionError("unreachable")
-
-
-def require_one_operator(project_path: Path) -> None:
-    path = project_file(project_path)
-    remedy = "profile and plan first: gearshift profile; gearshift plan profile --trace FILE"
-    of_language = path.is_file() and is_language_project(path)
-    require(not of_language, "has engines of language models", where=str(path), remedy=remedy)
-    project = read_project(path)
-    several = len(project.operators) > 1 or bool(project.pipelines)
-    require(not several, "has several operators, or pipelines", where=str(path), remedy=remedy)
 
 
 def write_project(found: Found, folder: Path, *, samples: str | None, example: str | None) -> Path:

@@ -1,6 +1,7 @@
 """Serve a plan, or models that have none yet."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
@@ -8,8 +9,8 @@ from gearshift.errors import require
 from gearshift.plans.plan_folder import choose_plan
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.support.files import PathLike
-from gearshift.verbs.inputs import Notice
-from gearshift.verbs.options import Backend, Option, ProfileFolder, ProjectOfPlan
+from gearshift.verbs.common.inputs import Notice
+from gearshift.verbs.common.options import Backend, Option, ProfileFolder, ProjectOfPlan
 from gearshift.verbs.quick.keeping import folder_of, journal_kept
 from gearshift.verbs.quick.sources import models_at
 
@@ -63,21 +64,38 @@ def serve(plan: PathLike, **options: Any) -> int:
     gearshift.toml. They are measured for seconds and planned first, as `plan_models` says.
     `options` are the fields of `ServeOptions`.
     """
-    asked = {name: options.pop(name, None) for name in OF_MODELS}
-    if is_without_plan(plan):
-        require_local(options)
-        keep = options.pop("keep", None)
+    with plan_to_serve(plan, options) as (path, left):
+        return serve_plan(path, **left)
+
+
+@contextmanager
+def plan_to_serve(source: PathLike, options: Mapping[str, Any], **told: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The file of the plan at `source`, and the options that are left to serve it.
+
+    Models without a plan are measured and planned in a folder that is there until the block ends; of
+    that `progress` and `notice` in `told` hear.
+    """
+    asked: dict[str, Any] = {name: options.get(name) for name in OF_MODELS}
+    keep, found = options.get("keep"), models_at(source)
+    left = {name: value for name, value in options.items() if name not in (*OF_MODELS, "keep")}
+    if found is not None:
+        from gearshift.verbs.quick.light import plan_models
+
+        require_local(left)
         with folder_of(keep) as folder:
-            return serve_plan(plan_found(plan, folder, **asked), **journal_kept(options, keep))
-    require_for_models(asked | {"keep": options.pop("keep", None)}, plan)
-    return serve_plan(chosen_plan(plan, latency_s=asked["latency_s"], accuracy=asked["accuracy"]), **options)
+            yield plan_models(found, folder, **told, **asked), journal_kept(left, keep)
+        return
+    given = asked | {"keep": keep}
+    flag = next((f"--{name}" for name in ("samples", "example", "keep") if given[name] is not None), "")
+    require(not flag, f"is a plan, and {flag} is for models without one", where=str(source), remedy=f"leave {flag} out")
+    yield chosen_plan(source, latency_s=asked["latency_s"], accuracy=asked["accuracy"]), left
 
 
 def serve_plan(path: Path, **options: Any) -> int:
     """As `serve`, for a plan file."""
     from gearshift.serving.openai.language_server import serve_language
     from gearshift.serving.serve import serve as serve_models
-    from gearshift.verbs.language.inputs import plans_language
+    from gearshift.verbs.tokens.inputs import plans_language
 
     given = {name: options.pop(name) for name in ServerSettings.__struct_fields__ if name in options}
     named: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
@@ -85,26 +103,6 @@ def serve_plan(path: Path, **options: Any) -> int:
         options.pop("say", None)
     run = serve_language if plans_language(path) else serve_models
     return run(path, settings=ServerSettings(**named), **options)
-
-
-def is_without_plan(source: PathLike) -> bool:
-    """Whether `source` names models, and no plan; raises `InvalidInput` where it is to, and has none."""
-    return models_at(source) is not None
-
-
-def plan_found(source: PathLike, folder: Path, **asked: Any) -> Path:
-    """Measure and plan the models at `source`, as `plan_models`; their plan's file in `folder`."""
-    from gearshift.verbs.quick.light import plan_models
-
-    found = models_at(source)
-    assert found is not None
-    return plan_models(found, folder, **asked)
-
-
-def require_for_models(given: Mapping[str, object], plan: PathLike) -> None:
-    """Refuse options of models without a plan, given for a plan."""
-    flag = next((f"--{name}" for name in ("samples", "example", "keep") if given.get(name) is not None), "")
-    require(not flag, f"is a plan, and {flag} is for models without one", where=str(plan), remedy=f"leave {flag} out")
 
 
 def require_local(options: Mapping[str, Any]) -> None:

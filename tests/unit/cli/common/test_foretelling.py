@@ -16,12 +16,14 @@ def test_a_run_is_foretold_by_its_first_fiftieth_after_one_that_does_what_is_don
 ) -> None:
     monkeypatch.setattr(foretelling, "LONG", 1000)
     lengths, clock = list[int](), iter((10.0, 10.2))
-    assert seconds_for(TRACE, lambda part: lengths.append(len(part)), lambda: next(clock)) == pytest.approx(10.0)
+    assert seconds_for({"a": TRACE}, lambda part: lengths.append(len(part["a"])), lambda: next(clock)) == pytest.approx(
+        10.0
+    )
     assert lengths == [1, 20]
 
 
 def test_a_short_trace_is_not_run_twice() -> None:
-    assert seconds_for(TRACE, lambda part: pytest.fail("it was run")) == 0.0
+    assert seconds_for({"a": TRACE}, lambda part: pytest.fail("it was run")) == 0.0
 
 
 def test_the_beginning_of_a_trace_has_its_deadlines() -> None:

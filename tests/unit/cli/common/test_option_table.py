@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from gearshift.cli.common.option_table import options_of
 from gearshift.cli.common.output import Output, verb
 from gearshift.support.files import PathLike
-from gearshift.verbs.options import GIBIBYTES, MILLISECONDS, Option
+from gearshift.verbs.common.options import GIBIBYTES, MILLISECONDS, Option
 
 
 class Shared(TypedDict, total=False):

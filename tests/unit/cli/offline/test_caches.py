@@ -15,8 +15,8 @@ import torch
 from gearshift import caches
 from gearshift.caches.building.evaluation import Evaluation
 from gearshift.caches.store.manifest import Measured, read_manifest
-from gearshift.cli.common.cache_tables import margin, no_gain
 from gearshift.cli.offline.caches import load_module
+from gearshift.cli.views.rows.caches import margin, no_gain
 from gearshift.reporting.caches_page import exits_chart, hits_chart
 from gearshift.reporting.drawing.charts import Blocks, Dots
 from gearshift.result import LatencySummary

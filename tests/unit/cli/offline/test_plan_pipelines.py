@@ -74,4 +74,4 @@ def test_options_of_pipelines_are_refused_for_one_operator(tmp_path: Path) -> No
     write_trace(steady(60, 5, seed=1), tmp_path / "t.csv")
     done = run("plan", tmp_path / "profile", "--trace", tmp_path / "t.csv", "--budgets", "equal")
     assert done.exit_code != 0
-    assert "--budgets is given, and the profile is of one operator" in done.output
+    assert "--budgets is given, which plans of one operator do not have" in done.output

@@ -20,7 +20,7 @@ from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageP
 from gearshift.profiles.engines.prompts import read_prompts
 from gearshift.profiles.engines.store import write_language_profile
 from gearshift.runtime.engines.replicas.identity import FINGERPRINT, said_before
-from gearshift.verbs.language.replay import asking_of
+from gearshift.verbs.tokens.replay import asking_of
 from tests.stand_in_endpoint import Answer, as_words, asked_text, chunks, endpoint
 
 QUICK = """

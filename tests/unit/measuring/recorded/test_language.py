@@ -9,7 +9,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.hardware import identical_devices
-from gearshift.measuring.recorded.language import has_language_records, language_profile_from_records
+from gearshift.measuring.recorded.language import language_profile_from_records
 from gearshift.measuring.recorded.vllm_bench import engine_from_results
 from gearshift.planner.language.layouts import layouts
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
@@ -50,7 +50,6 @@ def test_rows_with_logprobs_and_a_score_make_a_profile(tmp_path: Path) -> None:
     write_rows(tmp_path, "small", plain_rows([1.0, 0.0] * 4))
     write_engine(tmp_path, "large")
     write_engine(tmp_path, "small")
-    assert has_language_records(tmp_path)
     made = language_profile_from_records(tmp_path, operator="chat")
     assert made.models == ("small", "large")
     assert made.answers.certainty[0, :2, 3].tolist() == pytest.approx([-0.3, -0.75])

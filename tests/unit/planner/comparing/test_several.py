@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gearshift.cli.offline.compare import as_csv
+from gearshift.cli.views.rows.compare import as_csv
 from gearshift.planner import planners
 from gearshift.planner.compare import Run, compared, worst_accuracy
 from gearshift.planner.comparing.several import PLANNERS, run_planner_of_several, worst_of_several

@@ -21,8 +21,8 @@ from gearshift.planner.space.request import PlanRequest, silent
 from gearshift.plans.plan_file import encode_plan
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import simulate
-from gearshift.verbs.inputs import workload_of
-from gearshift.verbs.plan_request import host_of
+from gearshift.verbs.common.inputs import workload_of
+from gearshift.verbs.planning.hardware import host_of
 from tests.unit.planner.little import PROFILE, little_trace
 from tests.worlds import on_core_counts, synthetic_profile
 

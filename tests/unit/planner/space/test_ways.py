@@ -12,7 +12,7 @@ from gearshift.planner.space.ways import (
     replica_on,
     ways,
 )
-from gearshift.verbs.plan_request import profiled_devices
+from gearshift.verbs.planning.hardware import profiled_devices
 from tests.unit.planner.spanning import CURVES, curve, nodes, spanning_profile
 
 

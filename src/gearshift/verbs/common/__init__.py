@@ -1,0 +1,1 @@
+"""Inputs and options that verbs share."""

@@ -1,1 +1,0 @@
-"""Verbs for pipelines of several nodes, and for several pipelines at once."""

@@ -1,0 +1,1 @@
+"""Verbs of language models, which take and make tokens."""
