@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
+from gearshift.clock import to_ns
 from gearshift.gear import GearPlan
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
@@ -124,13 +125,7 @@ class EmulatedService:
         self.all[replica].suspect(fault)
 
     def submit(self, record: int, reader: Reading, **fields: Any) -> AnswerStream:
-        own = "whole", "deadline_s", "choices", "id", "most_tokens"
-        asked = {name: fields.pop(name) for name in own if name in fields}
-        content = {"messages": [{"role": "user", "content": f"record {record}"}], **fields}
-        raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in content.items()}
-        asked.setdefault("id", str(record))
-        held = held_bytes_of(sum(len(value) for value in raw.values()), len(raw))
-        return self.service.submit(Asked(path=CHAT, fields=raw, prompt_bytes=40, held_bytes=held, **asked), reader)
+        return submit_to(self.service, record, reader, **fields)
 
     async def ask(self, record: int, **fields: Any) -> Reading:
         reader = Reading()
@@ -140,3 +135,15 @@ class EmulatedService:
         await asyncio.sleep(0)
         assert reader.ends == 1
         return reader
+
+
+def submit_to(service: LanguageService, record: int, reader: Reading, **fields: Any) -> AnswerStream:
+    own = "whole", "choices", "id", "most_tokens", "streamed"
+    asked = {name: fields.pop(name) for name in own if name in fields}
+    if (deadline_s := fields.pop("deadline_s", None)) is not None:
+        asked["deadline_ns"] = service.now_ns() + to_ns(deadline_s)
+    content = {"messages": [{"role": "user", "content": f"record {record}"}], **fields}
+    raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in content.items()}
+    asked.setdefault("id", str(record))
+    held = held_bytes_of(sum(len(value) for value in raw.values()), len(raw))
+    return service.submit(Asked(path=CHAT, fields=raw, prompt_bytes=40, held_bytes=held, **asked), reader)

@@ -13,10 +13,12 @@ lacks a limit is planned anew for all, as its plans begin with those for tighter
 import argparse
 import json
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from benchmarks.llm.mt_bench import Fitted, by_category, hardware, judged_turns, workload_at
@@ -29,9 +31,12 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload, numbers_by_id
 from gearshift.objective import Objective
-from gearshift.planner.language import planners
-from gearshift.planner.language.compared.control import oracle, permuted
+from gearshift.planner.contract.planner import Search
+from gearshift.planner.language.compared.compare import permuted
+from gearshift.planner.language.planners import LanguagePlanner
 from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.language.search import LanguageSearch
+from gearshift.planner.planners import named
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.result import percentile
@@ -128,7 +133,7 @@ def main() -> None:
         if has_all(points, options.rate, name, limits_s):
             continue
         points = without(points, options.rate, name, limits_s)
-        plans = planners.plans_within(planner, request_of(of, workload, limits_s[0], options), limits_s)
+        plans = plans_within(planner, request_of(of, workload, limits_s[0], options), limits_s)
         for latency_s in limits_s:
             began_s = time.process_time()
             made = next(plans)
@@ -149,6 +154,43 @@ def main() -> None:
     )
     if not options.kinds and LIMIT_S in map(float, options.latencies_s.split(",")):
         print(bars_of(points))
+
+
+def oracle(profile: LanguageProfile) -> LanguageProfile:
+    """The profile with certainties that know by how much every later model would be better.
+
+    Models are later where their mean quality is higher. No certainty can rank better than this does.
+    """
+    answers = profile.answers
+    mean = answers.quality.mean(axis=1)
+    certainty = answers.certainty.copy()
+    for model in range(len(answers.models)):
+        later = [other for other in range(len(answers.models)) if mean[other] > mean[model]]
+        if later:
+            gain = answers.quality[later].mean(axis=0) - answers.quality[model]
+            certainty[model] = -gain[:, None]
+    return replace(profile, answers=replace(answers, certainty=certainty), ranks=answers.models, ranks_at=())
+
+
+def plans_within(name: str, request: LanguageRequest, latencies_s: Iterable[float]) -> Iterator[GearPlan | Infeasible]:
+    """The best plan within each latency, by rising latency; each search begins with what those before found."""
+    planner: LanguagePlanner = named(name, "tokens")  # type: ignore[assignment]
+    known: LanguageSearch | None = None
+
+    def search_for(
+        asked: LanguageRequest, so_far: Search[LanguageRequest], *, single_models: bool = False
+    ) -> LanguageSearch:
+        nonlocal known
+        if known is None:
+            known = LanguageSearch(asked, so_far, single_models=single_models)
+        return known
+
+    for latency_s in sorted(latencies_s):
+        objective = msgspec.structs.replace(request.objective, latency_s=latency_s)
+        try:
+            yield planner.with_searches(search_for).plan(replace(request, objective=objective))
+        except Infeasible as error:
+            yield error
 
 
 def has_all(points: list[dict[str, Any]], rate: str, kind: str, limits_s: list[float]) -> bool:

@@ -23,7 +23,7 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible
 from gearshift.language_workload import LanguageWorkload, numbers_by_id
 from gearshift.objective import Objective
-from gearshift.planner.language import planners
+from gearshift.planner import planners
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.workload import Trace

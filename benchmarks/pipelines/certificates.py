@@ -23,11 +23,10 @@ from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.machine import describe
 from benchmarks.shared.tables import print_table
-from gearshift.planner.joint.certificate import Promise, certify
+from gearshift.planner.joint.certified import Promise, certify
 from gearshift.planner.joint.composed import ComposedQuery
 from gearshift.planner.joint.front import joint_front
-from gearshift.planner.joint.measures import ACCURACY, Agreement, Precision, Recall, TestedMeasure, Together
-from gearshift.planner.joint.replay import replay
+from gearshift.planner.joint.replay import ACCURACY, Agreement, Precision, Recall, TestedMeasure, Together, replay
 
 PAIRS: tuple[tuple[str, str, Kind], ...] = (
     ("person", "motorbike", "and"),

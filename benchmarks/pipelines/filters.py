@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.pipeline import Edge, Node, When
-from gearshift.planner.joint.answers import Answers, answers
-from gearshift.planner.joint.composed import ComposedQuery, composed_query
-from gearshift.planner.joint.measures import results_of
+from gearshift.planner.joint.composed import Answers, ComposedQuery, answers, composed_query
+from gearshift.planner.joint.replay import results_of
 from gearshift.planner.space.cascade_search import search_cascades
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords
 from gearshift.profiles.tuples import JointRecords

@@ -34,13 +34,9 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement, Replica
-from gearshift.planner.baselines.greedy_steps import greedy_steps
+from gearshift.planner.baselines.of_graphs import greedy_steps
 from gearshift.planner.evaluate.cells import Measured, measured_in
-from gearshift.planner.joint.answers import Answers, answers
-from gearshift.planner.joint.composed import composed_query
-from gearshift.planner.joint.front import joint_front, judged
-from gearshift.planner.joint.measures import ACCURACY
-from gearshift.planner.joint.off_front import (
+from gearshift.planner.joint.candidates import (
     LEAST_GAIN,
     LEAST_SEEN,
     MOST_TRIED,
@@ -50,6 +46,9 @@ from gearshift.planner.joint.off_front import (
     tails_s,
     two_changed,
 )
+from gearshift.planner.joint.composed import Answers, answers, composed_query
+from gearshift.planner.joint.front import joint_front, judged
+from gearshift.planner.joint.replay import ACCURACY
 from gearshift.planner.space.bisection import last_that_holds
 from gearshift.planner.space.cascade_search import pareto_cascades, work_per_request_s
 from gearshift.planner.space.request import UNKNOWN_SOURCE

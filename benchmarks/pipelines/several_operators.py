@@ -10,7 +10,7 @@ other fixed.
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -23,11 +23,10 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.planners import named as planner_named
-from gearshift.planner.several.apart import plan_apart, plan_in_turn
-from gearshift.planner.several.one_at_a_time import plan_one_at_a_time
-from gearshift.planner.several.plan import plan_several
+from gearshift.planner import planners
+from gearshift.planner.several.plan import finished
 from gearshift.planner.several.request import SeveralRequest
+from gearshift.planner.space.beside import part_of
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import Profile
 from gearshift.simulator.compared.cocktail import capacity_within
@@ -75,18 +74,29 @@ def main() -> None:
         print(f"{name}: {len(trace)} requests, busiest second {trace.peak_qps:.0f}, mean {trace.mean_qps:.0f}/s")
     several = SeveralRequest(requests=requests)
     ways: dict[str, Callable[[], GearPlan]] = {
-        "together": lambda: plan_several(several),
-        "apart": lambda: plan_apart(several),
+        "together": lambda: planners.plan("optimal", several),
+        "apart": lambda: planners.plan("apart", several),
         "yelp first": lambda: plan_in_turn(several, ["yelp", "command"]),
         "command first": lambda: plan_in_turn(several, ["command", "yelp"]),
-        "coordinate": lambda: plan_one_at_a_time(several, planner_named("coordinate")),
-        "frontier": lambda: plan_one_at_a_time(several, planner_named("frontier")),
+        "coordinate": lambda: planners.plan("coordinate", several),
+        "frontier": lambda: planners.plan("frontier", several),
     }
     rows = [row(way, several, find) for way, find in ways.items()]
     print_table(
         ("way", "mean accuracy", *(f"{n} {f}" for n in requests for f in ("accuracy", "p95", "late")), "s"), rows
     )
     print(describe())
+
+
+def plan_in_turn(several: SeveralRequest, order: Sequence[str]) -> GearPlan:
+    """The first operator planned alone on all devices, and each of the others with what is left."""
+    first, *others = order
+    made, planned = planners.named("optimal").plan(several.requests[first]), [first]
+    for name in others:
+        planned.append(name)
+        part = SeveralRequest(requests={each: several.requests[each] for each in planned}, fixed=made)
+        made = planners.plan("optimal", part)
+    return finished(several, {name: part_of(made, [name]) for name in several.requests})
 
 
 def row(way: str, several: SeveralRequest, find: Callable[[], GearPlan]) -> tuple[str, ...]:

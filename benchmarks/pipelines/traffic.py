@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.tables import print_head
-from gearshift.gear import TimedQuality
+from gearshift.cascade import TimedQuality
 from gearshift.pipeline import Edge, Node, When
-from gearshift.planner.joint.replanning.budgets import Split, budget_tables
+from gearshift.planner.joint.replanning.choices import Split, budget_tables
 from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query, timed_quality
 from gearshift.policies.replanning import best_choice
 

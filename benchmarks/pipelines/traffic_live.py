@@ -38,7 +38,7 @@ from gearshift.objective import Objective
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.space.ways import device_seconds
+from gearshift.planner.space.hosts import device_seconds
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
 from gearshift.traces.generate import bursty

@@ -29,16 +29,16 @@ from benchmarks.pipelines.traffic import HITS, MODELS, SHARES, SPEED_OF_HIT, que
 from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.bars import Bars
 from benchmarks.shared.tables import print_head
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, TimedQuality
 from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible
-from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, TimedQuality
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node, When
 from gearshift.placement import Placement, Replica
 from gearshift.planner.joint.candidates import candidates_of
-from gearshift.planner.joint.replanning.budgets import budget_tables
+from gearshift.planner.joint.replanning.choices import budget_tables
 from gearshift.planner.joint.replanning.search import plan_pipeline
 from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query, timed_quality
 from gearshift.planner.joint.request import PipelineRequest

@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="*", default=list(PAIRINGS))
     parser.add_argument("--latencies-ms", nargs="*", type=float, default=[s * 1e3 for s in LATENCIES_S])
     parser.add_argument("--devices", nargs="*", type=int, default=DEVICES)
-    parser.add_argument("--planners", nargs="*", default=list(planners.MODULES))
+    parser.add_argument("--planners", nargs="*", default=list(planners.for_()))
     parser.add_argument("--load", type=float, default=LOAD, help="the peak, in what the largest model alone carries")
     parser.add_argument("--margin", type=float)
     parser.add_argument("--scope", choices=get_args(Scope), default="every-range")

@@ -12,14 +12,14 @@ from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import print_table
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, LoadRange, PlannedLoad, ReplicaSettings, alone
+from gearshift.gear import Gear, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
 from gearshift.placement import Replica
 from gearshift.planner.space.metered import metered_loads
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.watch.drift import LoadDrift
 from gearshift.traces.generate import bursty, poisson_arrivals, steady
-from gearshift.workload import Trace
+from gearshift.workload import PlannedLoad, Trace
 
 EDGES = (0.0, 20.0, 40.0, 60.0, 80.0, 100.0)
 SPAN_S = 600.0

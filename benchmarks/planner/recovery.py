@@ -90,7 +90,7 @@ def main() -> None:
     worlds = [world(seed) for seed in range(QUICK_WORLDS if parser.parse_args().quick else WORLDS)]
     print(describe())
     rows = []
-    for name in planners.MODULES:
+    for name in planners.for_():
         times_s = []
         for request in worlds:
             try:

@@ -16,7 +16,7 @@ from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe
 from benchmarks.shared.tables import print_bar, print_table
 from gearshift.gear import GearPlan
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.evaluate.confirm import SEEDS, replay
 from gearshift.planner.refine.search import FACTORS, LATE_SHARE, PAIRS, Found, in_order, keeps_on_part_a, ways_of
 from gearshift.planner.refine.way import Pair, Way, pairs_of

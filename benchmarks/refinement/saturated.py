@@ -18,8 +18,8 @@ from benchmarks.shared.arguments import parser_of
 from benchmarks.shared.machine import describe
 from benchmarks.shared.plan_by_hand import plan_by_hand
 from benchmarks.shared.tables import print_bar, print_table, spread
-from gearshift.cascade import Cascade
-from gearshift.gear import ExpectedGain, Gear, LoadRange, PlannedLoad, ReplicaSettings, alone
+from gearshift.cascade import Cascade, ExpectedGain
+from gearshift.gear import Gear, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import identical_devices
 from gearshift.placement import Replica
 from gearshift.planner.refine.way import WAY_BACK
@@ -28,7 +28,7 @@ from gearshift.profiles.store import read_profile
 from gearshift.serving.operate.child_server import ChildServer
 from gearshift.traces.generate import steady
 from gearshift.verbs.replay import replay
-from gearshift.workload import Trace
+from gearshift.workload import PlannedLoad, Trace
 
 OVERLOAD, CALM, OVERLOAD_S, CALM_S = 3.0, 0.5, 8.0, 6.0
 OBJECTIVE_S, LARGEST, WELL_AGAIN_S, LEAST_GOODPUT = 0.3, 8, 2.0, 0.9

@@ -20,7 +20,6 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.comparing.several import PLANNERS
 from gearshift.planner.planners import plan
 from gearshift.planner.several.coordinate import together_in_order
 from gearshift.planner.several.refined import mean_accuracy, run_of
@@ -78,7 +77,7 @@ def row_of(name: str, several: SeveralRequest) -> list[str]:
     """The planner, and what its plan gives on part B: means of the arrival seeds."""
     began = time.process_time()
     try:
-        made = on_own_devices(several) if name == OWN_DEVICES else PLANNERS[name](several)
+        made = on_own_devices(several) if name == OWN_DEVICES else plan(name, several)
     except Infeasible as error:
         return [name, f"no plan: {error.reason}"]
     took_s, each = time.process_time() - began, []

@@ -47,8 +47,8 @@ from gearshift.runtime.cores.local_cores import FractionalCores, LocalCores, Poo
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.wire.messages import Release
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.assembly import make_service
-from gearshift.serving.operate.task import read_task
+from gearshift.serving.rows.assembly import make_service
+from gearshift.serving.rows.task import read_task
 from gearshift.support.processors import pinned
 from gearshift.verbs.profile import profile as measured_profile
 

@@ -18,7 +18,7 @@ from benchmarks.shared.tables import print_table
 
 VERBS = ("plan", "serve")
 HERE = Path(__file__).resolve().parents[2] / "src"
-MEMORY = """import gearshift.serving.serve
+MEMORY = """import gearshift.serving.rows.served, gearshift.serving.serve
 from gearshift.cli.main import main_group
 
 main_group.get_command(None, {!r})

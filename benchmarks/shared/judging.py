@@ -24,7 +24,7 @@ PUBLISHED = ("coordinate", "frontier")
 
 def registered(names: Sequence[str]) -> list[str]:
     """Those planners that there are."""
-    return [name for name in names if name in planners.MODULES]
+    return [name for name in names if name in planners.for_()]
 
 
 def worst_model(request: PlanRequest, *, part: int = PART_A) -> float:

@@ -4,11 +4,13 @@ from collections.abc import Iterable
 
 from msgspec import UNSET, UnsetType
 
-from gearshift.gear import ExpectedGain, Gear, GearPlan, PipelinePlan, PlannedLoad, SourceFile
+from gearshift.cascade import ExpectedGain
+from gearshift.gear import Gear, GearPlan, PipelinePlan, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Node
 from gearshift.placement import Placement, Replica
+from gearshift.workload import PlannedLoad
 
 
 def plan_by_hand(

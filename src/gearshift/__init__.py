@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from gearshift.display import draw_with
+
 __version__ = "0.1.0"
 
 
@@ -33,3 +35,12 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*_homes(), *(name for name in globals() if name.startswith("__"))})
+
+
+def _in_notebook(shown: object) -> str:
+    from gearshift.reporting.notebooks import html_of
+
+    return html_of(shown)
+
+
+draw_with(_in_notebook)

@@ -6,7 +6,6 @@ from gearshift.bulk.relations import query as query
 from gearshift.cascade import Cascade as Cascade
 from gearshift.client.client import AsyncClient as AsyncClient
 from gearshift.client.client import Client as Client
-from gearshift.composition import Pipeline as Pipeline
 from gearshift.errors import GearshiftError as GearshiftError
 from gearshift.errors import Infeasible as Infeasible
 from gearshift.errors import InvalidInput as InvalidInput
@@ -16,6 +15,7 @@ from gearshift.hardware import Device as Device
 from gearshift.hardware import Hardware as Hardware
 from gearshift.hardware import identical_devices as identical_devices
 from gearshift.model import Predicted as Predicted
+from gearshift.models.composition import Pipeline as Pipeline
 from gearshift.models.samples import Samples as Samples
 from gearshift.models.torch_module import load_weights as load_weights
 from gearshift.objective import Objective as Objective
@@ -47,7 +47,6 @@ from gearshift.verbs.quick.serve import serve as serve
 from gearshift.verbs.records import records as records
 from gearshift.verbs.replay import replay as replay
 from gearshift.verbs.report import report as report
-from gearshift.verbs.report import report_pipelines as report_pipelines
 from gearshift.verbs.simulate import simulate as simulate
 from gearshift.verbs.validate import validate as validate
 from gearshift.workload import Trace as Trace

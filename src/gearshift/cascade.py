@@ -1,7 +1,9 @@
 """Cascades: models from cheap to expensive, with a threshold on certainty between them."""
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
+from itertools import pairwise
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -58,3 +60,33 @@ def _threshold(value: float) -> str:
     """Three digits, without an exponent."""
     text = f"{value:.3g}"
     return format(Decimal(text), "f") if "e" in text else text
+
+
+class TimedQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The expected quality of a cascade's answer by the time that remains for it, in milliseconds."""
+
+    remaining_ms: tuple[int, ...]
+    quality: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require_rising("remaining_ms", self.remaining_ms, self.quality)
+
+
+class ExpectedGain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The expected gain in quality if model `later` answers in place of `kept`, by the certainty of `kept`."""
+
+    kept: str
+    later: str
+    certainty: tuple[float, ...]
+    gain: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require_rising("certainty", self.certainty, self.gain)
+
+
+def require_rising(name: str, points: Sequence[float], values: Sequence[float]) -> None:
+    require(
+        len(points) == len(values) >= 1 and all(a < b for a, b in pairwise(points)),
+        f"a table by {name} has {len(points)} points for {len(values)} values, or points that do not rise",
+        remedy="give one value for each of the rising points",
+    )

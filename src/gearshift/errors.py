@@ -19,11 +19,18 @@ def _without_exponent(value: float) -> str:
 
 
 class GearshiftError(Exception):
-    """An error that a person can act on; its text says what, where and the remedy."""
+    """An error that a person can act on; its text says what, where and the remedy.
+
+    A refused request may be sent again after `retry_after_s`. In the forms of OpenAI's API `param` names the field
+    that is wrong, and `code` says why.
+    """
 
     kind: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
+    retry_after_s: int | None = None
+    code: str | None = None
+    param: str | None = None
 
     def facts(self) -> dict[str, object]:
         """The error as plain data, for `--json` and response bodies."""
@@ -90,6 +97,7 @@ class QueueFull(GearshiftError):
 
     kind = "queue_full"
     http_status = 429
+    retry_after_s: int
 
     def __init__(self, text: str, retry_after_s: int = 1) -> None:
         super().__init__(text)
@@ -108,6 +116,7 @@ class NotReady(GearshiftError):
 
     kind = "not_ready"
     http_status = 503
+    retry_after_s = 1
 
 
 class ModelFailed(GearshiftError):

@@ -1,23 +1,21 @@
 """Gears, and the gear plan: which cascade and settings serve each load."""
 
 import math
-from collections.abc import Sequence
-from importlib import import_module
-from itertools import pairwise
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, ExpectedGain, TimedQuality
+from gearshift.display import in_notebook
 from gearshift.errors import InvalidInput, require
 from gearshift.hardware import Hardware
 from gearshift.objective import Asked, Certificate, Objective
 from gearshift.pipeline import Edge, Node, require_graph
 from gearshift.placement import Placement
 from gearshift.request import LEAST_URGENT, MOST_URGENT
-from gearshift.result import ServingResult
-from gearshift.workload import Reading
+from gearshift.result import OtherDevices, ServingResult
+from gearshift.workload import PlannedLoad, Reading
 
 SCHEMA_VERSION = 2
 MOST_GEARS = 10_000
@@ -106,16 +104,6 @@ class GearPrediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     replayed_gain: float | None = None
 
 
-class TimedQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The expected quality of a cascade's answer by the time that remains for it, in milliseconds."""
-
-    remaining_ms: tuple[int, ...]
-    quality: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        require_rising("remaining_ms", self.remaining_ms, self.quality)
-
-
 class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The cascades of each node and the replicas' settings for one load range.
 
@@ -172,44 +160,6 @@ class Gear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 def alone(node: str, cascade: Cascade) -> dict[str, tuple[Cascade, ...]]:
     """The cascades of a gear whose only node has only this one."""
     return {node: (cascade,)}
-
-
-class ExpectedGain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The expected gain in quality if model `later` answers in place of `kept`, by the certainty of `kept`."""
-
-    kept: str
-    later: str
-    certainty: tuple[float, ...]
-    gain: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        require_rising("certainty", self.certainty, self.gain)
-
-
-def require_rising(name: str, points: Sequence[float], values: Sequence[float]) -> None:
-    require(
-        len(points) == len(values) >= 1 and all(a < b for a, b in pairwise(points)),
-        f"a table by {name} has {len(points)} points for {len(values)} values, or points that do not rise",
-        remedy="give one value for each of the rising points",
-    )
-
-
-class PlannedLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The load that a plan was made for: the shares of time in each gear's range.
-
-    They are of `over_s` of the plan's trace. Time is counted in ticks of the meter, by the rate
-    measured at each tick.
-    """
-
-    shares: tuple[float, ...]
-    over_s: float
-
-    def __post_init__(self) -> None:
-        require(
-            all(share >= 0 for share in self.shares) and abs(sum(self.shares) - 1) < 1e-3,
-            f"the shares of planned load add up to {sum(self.shares):.6g}, or one is negative; they need 1",
-        )
-        require(0 < self.over_s < math.inf, f"over_s is {self.over_s}, needs a positive number of seconds")
 
 
 class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -315,15 +265,6 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reading: Reading | None = None
 
 
-class OtherDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same planner's prediction on another number of devices, or the `reason` why it has no plan."""
-
-    devices: int
-    price_per_hour: float | None = None
-    predicted: ServingResult | None = None
-    reason: str = ""
-
-
 class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A placement of replicas on hardware, and for each pipeline one gear per load range.
 
@@ -421,9 +362,7 @@ class GearPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         idle = f", {sum(cores.values())} idle" if cores else ""
         return f"{' + '.join(map(str, used))}{idle}"
 
-    def _repr_html_(self) -> str:
-        """In a notebook."""
-        return str(import_module("gearshift.reporting.notebooks.objects").plan_html(self))
+    _repr_html_ = in_notebook
 
     def _check_devices(self) -> None:
         devices = {device.id: device for device in self.hardware.devices}

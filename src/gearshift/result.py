@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
+from gearshift.display import in_notebook
 from gearshift.errors import require
 from gearshift.objective import Metric
 
@@ -73,9 +73,16 @@ class ServingResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     share_by_time: float | UnsetType = UNSET
     """The share of all requests that were answered with what they had when their time to refine ended."""
 
-    def _repr_html_(self) -> str:
-        """In a notebook."""
-        return str(import_module("gearshift.reporting.notebooks.objects").result_html(self))
+    _repr_html_ = in_notebook
+
+
+class OtherDevices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same planner's prediction on another number of devices, or the `reason` why it has no plan."""
+
+    devices: int
+    price_per_hour: float | None = None
+    predicted: ServingResult | None = None
+    reason: str = ""
 
 
 def percentile(values: NDArray[np.float64], p: float) -> float:

@@ -1,5 +1,6 @@
 """Traces of arrivals, and the workload of samples that they carry."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -187,3 +188,21 @@ def draw_workload(trace: Trace, records: NDArray[np.int32], *, seed: int) -> Wor
     rounds = [generator.permutation(records) for _ in range(-(-n // m))]
     drawn = np.concatenate(rounds)[:n].astype(np.int32)
     return Workload(arrivals_ns=trace.arrivals_ns, record=drawn, duration_s=trace.duration_s)
+
+
+class PlannedLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The load that a plan was made for: the shares of time in each gear's range.
+
+    They are of `over_s` of the plan's trace. Time is counted in ticks of the meter, by the rate
+    measured at each tick.
+    """
+
+    shares: tuple[float, ...]
+    over_s: float
+
+    def __post_init__(self) -> None:
+        require(
+            all(share >= 0 for share in self.shares) and abs(sum(self.shares) - 1) < 1e-3,
+            f"the shares of planned load add up to {sum(self.shares):.6g}, or one is negative; they need 1",
+        )
+        require(0 < self.over_s < math.inf, f"over_s is {self.over_s}, needs a positive number of seconds")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import msgspec
 from hypothesis import strategies as st
 
-from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, TimedQuality
+from gearshift.cascade import Cascade, TimedQuality
+from gearshift.gear import Gear, GearPlan
 from tests.conformance.plans import Case
 
 

@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from gearshift.gear import ExpectedGain, Gear, GearPlan, PipelinePlan
+from gearshift.cascade import ExpectedGain
+from gearshift.gear import Gear, GearPlan, PipelinePlan
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from tests.conformance.plans import Case

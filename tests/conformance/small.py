@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from gearshift.cascade import Cascade
-from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.cascade import Cascade, ExpectedGain
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gearshift.decisions import Decision, Ending
-from gearshift.gear import Gear, PlannedLoad
+from gearshift.gear import Gear
 from gearshift.objective import Objective
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
@@ -23,7 +23,7 @@ from gearshift.profiles.run_times import NO_FRONT_END, Exits, FrontEnd
 from gearshift.request import Late
 from gearshift.result import percentile
 from gearshift.simulator.simulate import prepare, simulate_tables
-from gearshift.workload import Workload, draw_workload, merge_workloads
+from gearshift.workload import PlannedLoad, Workload, draw_workload, merge_workloads
 from tests.conformance.bulk import with_bulk
 from tests.conformance.choices import with_choices
 from tests.conformance.graphs import graph_cases

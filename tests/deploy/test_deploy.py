@@ -19,7 +19,7 @@ from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.observability.metrics import Metrics
 from gearshift.runtime.backends.workers_backend import LONGEST_STOP_S
 from gearshift.runtime.workers.worker_process import KILL_WAIT_S, TERMINATE_WAIT_S
-from gearshift.serving.serve import LONGEST_END_S
+from gearshift.serving.server import LONGEST_END_S
 from tests.end_to_end.test_server import body, get, infer, serving
 from tests.unit.serving.http.test_application import serve
 

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.gear import Gear, GearPlan, LoadRange, PlannedLoad, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.profile import PredictionRecords, Profile, RunTimeCurve
 from gearshift.profiles.store import write_profile
+from gearshift.workload import PlannedLoad
 from tests.end_to_end.test_server import Server, get, serving, speak
 from tests.end_to_end.test_swap import output, sample
 from tests.little_task import little_plan, little_profile, two_gear_plan

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gearshift.planner import planners
-from gearshift.planner.contract.so_far import BEST
+from gearshift.planner.contract.planner import BEST
 from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.store import write_profile
 from gearshift.traces.read import write_trace
@@ -31,7 +31,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "planner",
-    [pytest.param(name, marks=[pytest.mark.long] * (name != "optimal")) for name in planners.MODULES],
+    [pytest.param(name, marks=[pytest.mark.long] * (name != "optimal")) for name in planners.for_()],
 )
 @pytest.mark.parametrize("frontier", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_ctrl_c_writes_the_best_plan_so_far(world: Path, tmp_path: Path, planner: str, frontier: bool) -> None:

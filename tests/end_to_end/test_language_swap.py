@@ -125,7 +125,7 @@ def test_what_cannot_be_swapped_in_is_refused(plans: Plans) -> None:
     for name, fields, status, said in (
         ("absent.json", {}, 400, "no plan"),
         ("../plan.json", {}, 400, "no plan"),
-        ("next.json", {"shadow": 0.5}, 400, "without a shadow"),
+        ("next.json", {"shadow": 0.5}, 400, "are served without"),
         ("other.json", {}, 409, "another profile"),
     ):
         answered, answer = plans.swap(name, **fields)

@@ -9,14 +9,14 @@ import pytest
 
 from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.planner.compare import compared
-from gearshift.planner.language.compared.alone import each_language_alone
+from gearshift.planner.language.compared.explain import each_language_alone
 from gearshift.reporting.caches_page import caches_page
-from gearshift.reporting.comparison_page import comparison_page
-from gearshift.reporting.language.page import language_page
-from gearshift.reporting.report_page import page_of
+from gearshift.reporting.comparison import comparison_sections
+from gearshift.reporting.drawing.page import html_page
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.openai.handlers import routes_of
-from gearshift.serving.pages.front_page import TextPipeline, docs_page, front_page
+from gearshift.serving.openai.served import shown_at
+from gearshift.serving.pages.front_page import docs_page, front_page
 from gearshift.traces.generate import steady
 from tests.browser import NEEDS_CHROMIUM, browser, sync_api
 from tests.unit.cli.little import planned_in, run
@@ -24,8 +24,9 @@ from tests.unit.planner.joint.mixed import write_mixed
 from tests.unit.planner.test_compare import RUNS, WORST
 from tests.unit.reporting.language.test_page import PLAN as LANGUAGE_PLAN
 from tests.unit.reporting.language.test_page import PROFILE as LANGUAGE_PROFILE
+from tests.unit.reporting.language.test_page import page_of as language_page
 from tests.unit.reporting.language.test_page import run_of as language_run
-from tests.unit.reporting.test_report_page import NASTY, full
+from tests.unit.reporting.test_rows_page import NASTY, full, page_of
 
 __all__ = ["browser"]
 
@@ -78,7 +79,7 @@ def of_strange_names(folder: Path) -> str:
 
 
 def of_a_comparison(folder: Path) -> str:
-    return comparison_page(compared(RUNS, WORST), title="Planners")
+    return html_page("Planners", "", comparison_sections(compared(RUNS, WORST)))
 
 
 def of_pipelines(folder: Path) -> str:
@@ -89,15 +90,15 @@ def of_pipelines(folder: Path) -> str:
 
 def of_language_models(folder: Path) -> str:
     alone = each_language_alone(LANGUAGE_PLAN, LANGUAGE_PROFILE, steady(60, 10, seed=1))
-    return language_page(LANGUAGE_PLAN, LANGUAGE_PROFILE, language_run(), alone)
+    return language_page(language_run(), alone)
 
 
 def of_a_language_plan_without_a_run(folder: Path) -> str:
-    return language_page(LANGUAGE_PLAN, LANGUAGE_PROFILE)
+    return language_page()
 
 
 def of_a_language_server(folder: Path) -> str:
-    return front_page([], has_keys=True, texts=[TextPipeline("chat")]).decode()
+    return front_page([shown_at("/v1/chat/completions", "chat")], has_keys=True).decode()
 
 
 def of_its_api(folder: Path) -> str:

@@ -14,9 +14,9 @@ import pytest
 
 import gearshift
 from benchmarks.shared.plan_by_hand import plan_by_hand
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, ExpectedGain
 from gearshift.errors import ModelFailed
-from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, ReplicaSettings, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, ReplicaSettings, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Replica
 from gearshift.plans.plan_file import write_plan

@@ -33,11 +33,12 @@ import json, sys
 from pathlib import Path
 import msgspec
 from gearshift.errors import GearshiftError
+from gearshift.serving.rows.served import ROWS
 from gearshift.serving.serve import serve
 from gearshift.serving.door.settings import ServerSettings
 settings = msgspec.convert(json.loads(sys.argv[2]), ServerSettings)
 try:
-    sys.exit(serve(Path(sys.argv[1]), settings=settings, backend=sys.argv[3]))
+    sys.exit(serve(ROWS, Path(sys.argv[1]), settings=settings, backend=sys.argv[3]))
 except GearshiftError as error:
     sys.stderr.write(f"error: {error}\\n")
     sys.exit(error.exit_code)

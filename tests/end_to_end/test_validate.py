@@ -16,7 +16,7 @@ from gearshift.objective import Objective
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import write_profile
-from gearshift.reporting.content import compose
+from gearshift.reporting.shown import shown_of
 from gearshift.serving.operate.control_client import Operator
 from gearshift.traces.generate import steady
 from gearshift.traces.read import write_trace
@@ -64,10 +64,12 @@ def test_a_pipeline_under_another_name_than_its_operators_is_served_and_asked(ma
 def test_a_report_draws_predicted_and_measured_load_at_the_same_seconds(made: Path, validation: Validation) -> None:
     plan, profiles = plan_and_profiles(made / "plan.json")
     runs = [("gear plan", validation.simulation)], [("gear plan", validation.replay)]
-    content = compose(plan, profiles["sums"], title="", simulations=runs[0], replays=runs[1])
-    predicted, measured = content.runs
-    np.testing.assert_array_equal(predicted.seconds, measured.seconds)
-    np.testing.assert_array_equal(predicted.load_qps, measured.load_qps)
+    shown = shown_of(plan, profiles["sums"], simulations=runs[0], replays=runs[1])
+    predicted, measured = shown.runs
+    assert predicted.course is not None
+    assert measured.course is not None
+    assert predicted.course.seconds == measured.course.seconds
+    assert predicted.course.load_qps == measured.course.load_qps
 
 
 def test_what_the_generator_is_late_is_part_of_both_latencies(validation: Validation) -> None:

@@ -32,8 +32,8 @@ import msgspec
 import numpy as np
 
 from benchmarks.shared.machine import describe
-from gearshift.cascade import Cascade
-from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
+from gearshift.cascade import Cascade, ExpectedGain
+from gearshift.gear import Gear, GearPlan, LoadRange, PipelinePlan, ReplicaSettings, SourceFile, alone
 from gearshift.hardware import Device, Hardware
 from gearshift.model import TensorSpec
 from gearshift.objective import Objective

@@ -21,9 +21,7 @@ TYPES = {"LanguageProfile", "Profiles", "LanguageSimulation", "StreamReplay", "L
 OWN = "_of_language"
 """The end of names of functions that only one kind has."""
 
-STILL = {
-    *("verbs/report.py", "verbs/quick/serve.py"),
-}
+STILL = set[str]()
 """Modules that still ask."""
 
 

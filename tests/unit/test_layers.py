@@ -1,6 +1,7 @@
 """Who may import whom: any other arrow, and every circle, fails."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -46,12 +47,13 @@ MAY_IMPORT["__main__"] = {"cli"}
 
 HEAVY = (
     *("torch", "onnxruntime", "pyarrow", "safetensors", "numba", "ray", "scipy", "sklearn", "plotly", "grpc"),
-    *("opentelemetry", "duckdb", "pandas"),
+    *("opentelemetry", "duckdb", "pandas", "jinja2"),
 )
 
 PLAIN = (
     *("gearshift", "gearshift.client.client", "gearshift.models.loading", "gearshift.runtime.router.router"),
     *("gearshift.runtime.workers.worker", "gearshift.serving.http.application", "gearshift.serving.serve"),
+    *("gearshift.serving.openai.served", "gearshift.serving.rows.served"),
     *("gearshift.cli.online.serve", "gearshift.cli.offline.plan", "gearshift.cli.main"),
 )
 """Modules that load none of these."""
@@ -95,6 +97,12 @@ def imported(tree: ast.AST, known: set[str]) -> Iterator[str]:
                 yield name.removeprefix("gearshift.")
 
 
+def named_in(source: str, known: set[str]) -> Iterator[str]:
+    """Dotted names within the package of what a module imports by a literal name, or by one that begins so."""
+    for name in re.findall(r'(?:import_module|__import__|find_spec)\(\s*f?["\']gearshift\.([\w.]*)', source):
+        yield name if name in known else name.rstrip(".")
+
+
 def layer_of(module: str) -> str:
     top, _, _ = module.partition(".")
     return top if top == "__main__" or (PACKAGE / top).is_dir() else "nouns"
@@ -113,7 +121,8 @@ def arrows() -> list[tuple[str, str]]:
         {
             (module, target)
             for module, path in modules().items()
-            for target in imported(ast.parse(path.read_text()), set(modules()))
+            for source in [path.read_text()]
+            for target in [*imported(ast.parse(source), set(modules())), *named_in(source, set(modules()))]
             if "__init__" not in (module, target) and module != target
         }
     )
@@ -178,6 +187,15 @@ def later():
 """
     seen = set(imported(ast.parse(source), set(modules())))
     assert seen == {"gear", "decisions", "__init__", "policies.load", "clock", "planner.search.optimal"}
+
+
+def test_an_import_by_a_literal_name_is_an_arrow() -> None:
+    source = """
+html_of = import_module("gearshift.reporting.notebooks").html_of
+command = importlib.import_module(f"gearshift.cli.{room}.{name}")
+other = import_module(MODULES[name])
+"""
+    assert list(named_in(source, set(modules()))) == ["reporting.notebooks", "cli"]
 
 
 def test_a_plain_import_loads_no_heavy_library() -> None:

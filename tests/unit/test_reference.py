@@ -16,7 +16,7 @@ from gearshift.caches.adapting.adapter import open_adapter
 from gearshift.caches.adapting.settings import Adaptation
 from gearshift.caches.store.manifest import Manifest
 from gearshift.cli.views.rows.plan import facts
-from gearshift.reporting.measured_file import Course
+from gearshift.reporting.runs import Course
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request
 

@@ -10,9 +10,9 @@ from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.planner.joint.candidates import Tuples, implementations, query_of, work_of_all
-from gearshift.planner.joint.certificate import Promise, certify
+from gearshift.planner.joint.certified import Promise, certify
 from gearshift.planner.joint.front import Ints, JointFront
-from gearshift.planner.joint.measures import ACCURACY
+from gearshift.planner.joint.replay import ACCURACY
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.tuples import JointRecords
 

@@ -146,10 +146,12 @@ def alone(made: GearPlan, profile: LanguageProfile, model: str) -> GearPlan:
 
 
 def _profiled(folder: Path, tell: Tell) -> LanguageProfile:
-    def profiling(what: str, share: float) -> None:
-        tell(f"profiling: {what}", 0.02 + 0.38 * share)
-
-    found = measure(folder / PROJECT_FILE, out=folder / "profile", seed=SEED, progress=profiling)
+    found = measure(
+        folder / PROJECT_FILE,
+        out=folder / "profile",
+        seed=SEED,
+        progress=lambda what, share: tell(f"profiling: {what}", 0.02 + 0.38 * share),
+    )
     assert isinstance(found, LanguageProfile)
     return found
 

@@ -10,7 +10,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.models.config import PROJECT_FILE
 from gearshift.objective import Objective
-from gearshift.planner.space.ways import device_seconds
+from gearshift.planner.space.hosts import device_seconds
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.result import ServingResult
 from gearshift.support.files import write_atomically
@@ -60,7 +60,7 @@ class PipelineDemoResult:
 def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> PipelineDemoResult:
     """Run everything in `folder`; raises `InvalidInput` without scikit-learn, `Infeasible` if no plan keeps up."""
     require_sklearn()
-    from gearshift.planner.baselines.nodes_apart import plan_apart
+    from gearshift.planner.baselines.of_graphs import APART
     from gearshift.planner.joint.candidates import candidates_of
     from gearshift.planner.joint.replanning.search import plan_pipeline
 
@@ -86,14 +86,18 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
     tell("planning each operator apart", 0.55)
     apart, why_not = None, ""
     try:
-        apart = plan_apart(request)
+        apart = APART.plan(request)
     except Infeasible as error:
         why_not = f"planned apart, there is no plan: {error}"
+
+    def served(name: str, made: GearPlan, share: float) -> Validation:
+        return validated(f"planned {name}", made, folder / f"{name}.json", trace, tell, share, 0.19)
+
     demo = PipelineDemoResult(
         joint_planned=joint.predictions[NAME],
         without_replanning=None if plain is None else plain.predictions[NAME],
-        joint=validated("planned joint", joint, folder / "joint.json", trace, tell, 0.60),
-        apart=None if apart is None else validated("planned apart", apart, folder / "apart.json", trace, tell, 0.80),
+        joint=served("joint", joint, 0.60),
+        apart=None if apart is None else served("apart", apart, 0.80),
         why_not_apart=why_not,
         requests=len(trace),
         peak_qps=trace.peak_qps,
@@ -106,29 +110,32 @@ def run_pipeline_demo(folder: Path, *, latency_s: float, trace_s: float, tell: T
 
 
 def _write_report(demo: PipelineDemoResult, plan: GearPlan, measured: Profiles) -> None:
-    from gearshift.reporting.pipelines_page import Served, write_pipelines_page
+    from gearshift.reporting.drawing.page import html_page
+    from gearshift.reporting.rows_page import pipelines_sections
     from gearshift.reporting.runs import measured_series, predicted_series
-    from gearshift.simulator.flow import flows
+    from gearshift.reporting.shown import shown_of_each
 
     profiles, slo_s = measured.operators, plan.pipeline.objective.latency_s
     runs = []
     for name, system in demo.systems.items():
         title = f"planned {name}"
         runs += [predicted_series(title, system.simulation, profiles, slo_s), measured_series(title, system.replay)]
-    served = {NAME: Served(runs=runs, flow=flows(plan, profiles, demo.joint.simulation)[NAME])}
+    (shown,) = shown_of_each(plan, profiles, demo.joint.simulation)
     note = f"{demo.requests} strips, up to {demo.peak_qps:.0f}/s, on one device of one core. {demo.why_not_apart}"
-    write_pipelines_page(demo.report, plan, served, title="Gearshift demo: strips of handwritten digits", note=note)
+    sections = pipelines_sections(plan, [replace(shown, runs=runs)])
+    write_atomically(demo.report, html_page("Gearshift demo: strips of handwritten digits", note, sections).encode())
 
 
 def _profiled(folder: Path, tell: Tell) -> Profiles:
     project = strip_of_digits.PROJECT.replace("longest_s = 2.0", f"longest_s = {MEASURED_S}")
     write_atomically(folder / PROJECT_FILE, project.encode())
     write_atomically(folder / MODELS_FILE, strip_of_digits.MODELS.encode())
-
-    def profiling(what: str, share: float) -> None:
-        tell(f"training and profiling: {what}", 0.02 + 0.38 * share)
-
-    found = profile(folder / PROJECT_FILE, out=folder / "profile", seed=SEED, progress=profiling)
+    found = profile(
+        folder / PROJECT_FILE,
+        out=folder / "profile",
+        seed=SEED,
+        progress=lambda what, share: tell(f"training and profiling: {what}", 0.02 + 0.38 * share),
+    )
     assert isinstance(found, Profiles)
     return found
 

@@ -116,8 +116,9 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     from gearshift.planner.refine import search
     from gearshift.planner.refine.choice import is_better
     from gearshift.planner.search.optimal import PLANNER
-    from gearshift.reporting.content import compose
-    from gearshift.reporting.report_page import write_report
+    from gearshift.reporting.drawing.page import html_page
+    from gearshift.reporting.rows_page import operator_sections
+    from gearshift.reporting.shown import shown_of
 
     with compiling("--refine"):
         profile = _profile(folder, tell)
@@ -158,12 +159,9 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
     simulated: Any = simulate(path, trace, seed=SEED)
     tell("writing the report", 0.99)
     own_first = sorted(systems.items(), key=lambda one: one[1] is not better)
-    content = compose(
+    shown = shown_of(
         made,
         profile,
-        title="Gearshift demo: handwritten digits",
-        note=f"{len(trace)} requests in {trace_s:g} s on one device of one core; objective p95 within "
-        f"{latency_s * 1e3:g} ms.",
         simulations=[
             *((name, system.simulation) for name, system in own_first),
             (f"only {smallest}", simulated),
@@ -171,7 +169,10 @@ def run_demo(folder: Path, *, latency_s: float, trace_s: float, tell: Tell) -> D
         replays=[(name, system.replay) for name, system in own_first],
         trace=trace,
     )
-    write_report(folder / "report.html", content)
+    note = f"{len(trace)} requests in {trace_s:g} s on one device of one core; "
+    note += f"objective p95 within {latency_s * 1e3:g} ms."
+    page = html_page("Gearshift demo: handwritten digits", note, operator_sections(shown))
+    write_atomically(folder / "report.html", page.encode())
     return DemoResult(
         gears=gears,
         refined=refined,
@@ -197,13 +198,19 @@ def _alone(request: PlanRequest, model: str, folder: Path) -> tuple[GearPlan, Pa
     return single_model_plan(request, model), folder / f"only-{model}.json"
 
 
-def validated(name: str, plan: GearPlan, path: Path, trace: Trace, tell: Tell, share: float) -> Validation:
+def validated(
+    name: str, plan: GearPlan, path: Path, trace: Trace, tell: Tell, share: float, length: float = 0.16
+) -> Validation:
+    """Write the plan, serve it and simulate the same, which is `length` of the demo from `share` on."""
     write_plan(plan, path)
-
-    def replaying(done: int, total: int) -> None:
-        tell(f"serving and replaying: {name}", share + 0.16 * done / total)
-
-    return validate(path, {"": trace}, seed=SEED, longest_s=GIVE_UP_S, progress=replaying)[plan.name]
+    runs = validate(
+        path,
+        {"": trace},
+        seed=SEED,
+        longest_s=GIVE_UP_S,
+        progress=lambda done, total: tell(f"serving and replaying: {name}", share + length * done / total),
+    )
+    return runs[plan.name]
 
 
 def _profile(folder: Path, tell: Tell) -> Profile:
@@ -212,11 +219,12 @@ def _profile(folder: Path, tell: Tell) -> Profile:
     write_atomically(folder / "gearshift.toml", _PROJECT.encode())
     write_atomically(folder / "models.py", _MODELS.encode())
     task.train(folder / "trained", lambda what: tell(what, 0.02))
-
-    def profiling(what: str, share: float) -> None:
-        tell(f"profiling: {what}", 0.05 + 0.35 * share)
-
-    found = measure(folder / "gearshift.toml", out=folder / "profile", seed=SEED, progress=profiling)
+    found = measure(
+        folder / "gearshift.toml",
+        out=folder / "profile",
+        seed=SEED,
+        progress=lambda what, share: tell(f"profiling: {what}", 0.05 + 0.35 * share),
+    )
     assert isinstance(found, Profile)
     return found
 

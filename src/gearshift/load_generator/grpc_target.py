@@ -22,12 +22,12 @@ from gearshift.model import Arrays
 from gearshift.serving.door.deadline_headers import timing_headers
 from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2.binary import read_tensor, write_tensor
-from gearshift.v2.grpc_status import RETRY_AFTER, SERVICE, STATUS
+from gearshift.v2.grpc_status import RETRY_PUSHBACK_MS, SERVICE, STATUS
 from gearshift.v2.grpc_tensors import from_contents
 from gearshift.v2.packing import datatype_named
 from gearshift.v2.tensors import SERVER_NAME
 
-OF_THE_SERVER = RETRY_AFTER[0][0]
+OF_THE_SERVER = RETRY_PUSHBACK_MS
 """Trailing metadata that a Gearshift server's UNAVAILABLE has, and a failed connection does not.
 """
 HTTP_STATUS = {code: status for status, code in STATUS.items()} | {grpc.StatusCode.UNIMPLEMENTED: 404}

@@ -14,8 +14,8 @@ from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.serving.door.deadline_headers import deadline_ns_of
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.assembly import make_service
-from gearshift.serving.operate.task import ServingTask
+from gearshift.serving.rows.assembly import make_service
+from gearshift.serving.rows.task import ServingTask
 
 
 class InProcessServer:

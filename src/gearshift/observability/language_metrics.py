@@ -11,7 +11,7 @@ from gearshift.observability.families import Families, Histogram
 from gearshift.observability.glance import Glance, summed
 from gearshift.observability.metrics import Totals
 
-OUTCOMES = "answered", "degraded", "failed", "refused", "cancelled"
+OUTCOMES = "answered", "degraded", "late", "failed", "refused", "cancelled"
 SWAPS = "taken_over", "failed"
 REASONS = "queue_full", "late", "not_ready", "no_engine", "deadline"
 
@@ -47,6 +47,9 @@ class LanguageServing(Protocol):
 
 class LanguageMetrics(Families):
     """Times are in seconds from arrival; tokens are those that engines gave."""
+
+    deadlines = None
+    """Sending times that are not trusted are not counted."""
 
     def __init__(self, operator: str, models: Sequence[str], replicas: Sequence[str]) -> None:
         super().__init__()

@@ -8,17 +8,18 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gearshift.display import in_notebook
 from gearshift.errors import GearshiftError, require
-from gearshift.hardware import Hardware
 from gearshift.planner import planners
+from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.pareto import hypervolume
-from gearshift.planner.space.request import PlanRequest
+from gearshift.planner.space.request import Kind, PlanRequest, Request, Shape
 from gearshift.plans.prices import price_per_hour
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.result import ServingResult
@@ -26,7 +27,11 @@ from gearshift.simulator.compared.cocktail import fewest_devices_cocktail
 from gearshift.simulator.compared.ensembles import MOST_MODELS
 
 COCKTAIL = "cocktail+"
-BASELINES = ("single", "model-switching", "static-cascade", "placement-heuristic", COCKTAIL)
+BASELINES: dict[tuple[Kind, Shape], tuple[str, ...]] = {
+    ("rows", "one"): ("single", "model-switching", "static-cascade", "placement-heuristic", COCKTAIL),
+    ("rows", "several"): ("apart", "coordinate", "frontier"),
+    ("rows", "graph"): ("greedy", "apart"),
+}
 """The default baselines that savings are relative to."""
 REFERENCE_FACTOR = 10
 ACCURACIES = 5
@@ -35,20 +40,6 @@ INTERRUPTED = "interrupted"
 
 Job = tuple[str, PlanRequest]
 """The name of a planner, or Cocktail+, and its request."""
-
-
-class Asked(Protocol):
-    """A request to a planner, of one pipeline or of several; of several latencies the longest."""
-
-    @property
-    def hardware(self) -> Hardware: ...
-    @property
-    def latency_s(self) -> float: ...
-    @property
-    def percentile(self) -> float: ...
-
-
-R = TypeVar("R", bound=Asked)
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,14 +150,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     grid: tuple[GridCell, ...]
     hypervolumes: tuple[Volume, ...]
 
-    def _repr_html_(self) -> str:
-        """In a notebook."""
-        return str(import_module("gearshift.reporting.notebooks.objects").comparison_html(self))
+    _repr_html_ = in_notebook
 
 
 def comparable(profile: Profile) -> tuple[str, ...]:
     votes = profile.predictions.prediction is not None and len(profile.models) <= MOST_MODELS
-    return (*planners.MODULES, *([COCKTAIL] if votes else []))
+    return (*planners.for_(), *([COCKTAIL] if votes else []))
 
 
 def require_comparable(names: Sequence[str], profile: Profile) -> None:
@@ -180,38 +169,50 @@ def require_comparable(names: Sequence[str], profile: Profile) -> None:
     )
 
 
-def run_planner(planner: str, request: PlanRequest) -> Run:
-    """Run a planner of one operator; every exception becomes the run's `error`."""
-    return ran(planner, request, _cocktail if planner == COCKTAIL else _planned)
+def run_planner(planner: str, request: Request) -> Run:
+    """Run a planner; every exception becomes the run's `error`."""
+    find = _cocktail if planner == COCKTAIL else partial(_planned, planner)
+    return _run(planner, request, **ran(lambda: find(request)))
 
 
-def _cocktail(_: str, request: PlanRequest) -> dict[str, Any]:
-    simulated = fewest_devices_cocktail(request.profile, request.trace, request.objective, seed=request.seed)
-    return {"devices": simulated.mean_devices, "predicted": simulated.result}
-
-
-def _planned(planner: str, request: PlanRequest) -> dict[str, Any]:
-    made = planners.plan(planner, request)
-    return {"unfinished": made.unfinished, "predicted": made.predictions[request.profile.operator]}
-
-
-def ran(planner: str, request: R, find: Callable[[str, R], dict[str, Any]]) -> Run:
-    """The run with the fields that `find` returns; every exception becomes its `error`."""
+def ran(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The fields of a run that `find` returns, and how long it took; every exception becomes its `error`."""
     began, found = time.perf_counter(), dict[str, Any]()
     try:
-        found = find(planner, request)
+        found = find()
     except GearshiftError as known:
         found = {"error": known.facts()}
     except Exception as bug:  # noqa: BLE001 - the boundary of a run: it must not end the others
         found = {"error": {"kind": "bug", "message": f"{type(bug).__name__}: {bug}"}}
-    return _run(planner, request, planning_s=time.perf_counter() - began, **found)
+    return {"planning_s": time.perf_counter() - began, **found}
 
 
-def died(planner: str, request: Asked, how: str) -> Run:
+def _cocktail(request: Request) -> dict[str, Any]:
+    assert isinstance(request, PlanRequest)
+    simulated = fewest_devices_cocktail(request.profile, request.trace, request.objective, seed=request.seed)
+    return {"devices": simulated.mean_devices, "predicted": simulated.result}
+
+
+def _planned(planner: str, request: Request) -> dict[str, Any]:
+    made = planners.plan(planner, request)
+    if not isinstance(request, SeveralRequest):
+        return {"unfinished": made.unfinished, "predicted": made.predictions[made.name]}
+    pipelines = {
+        name: Predicted(
+            latency_objective_s=one.latency_s,
+            share=request.share_of_requests[name],
+            predicted=made.predictions[name],
+        )
+        for name, one in request.requests.items()
+    }
+    return {"unfinished": made.unfinished, "pipelines": pipelines}
+
+
+def died(planner: str, request: Request, how: str) -> Run:
     return _run(planner, request, planning_s=0.0, error={"kind": "died", "message": how})
 
 
-def ended(planner: str, request: Asked, kind: str) -> Run:
+def ended(planner: str, request: Request, kind: str) -> Run:
     """A run that was ended before it had a plan."""
     return _run(planner, request, planning_s=0.0, error={"kind": kind, "message": "ended before it had a plan"})
 
@@ -220,7 +221,7 @@ def count_interrupted(runs: Sequence[Run]) -> int:
     return sum(run.error is not None and run.error["kind"] == INTERRUPTED for run in runs)
 
 
-def _run(planner: str, request: Asked, **found: Any) -> Run:
+def _run(planner: str, request: Request, **found: Any) -> Run:
     hardware, asked = request.hardware, {"devices": 0 if planner == COCKTAIL else len(request.hardware.devices)}
     latency_s, percentile = request.latency_s, request.percentile
     facts = asked | found
@@ -251,7 +252,7 @@ def compared(
     runs: Sequence[Run],
     worst: float,
     *,
-    baselines: Sequence[str] = BASELINES,
+    baselines: Sequence[str] = BASELINES["rows", "one"],
     accuracies: Sequence[float] | None = None,
 ) -> Comparison:
     """Compute the grid of fewest devices, and hypervolumes.
@@ -296,8 +297,19 @@ def points(runs: Sequence[Run], planner: str, devices: int) -> list[tuple[float,
     return [point for point in chosen if point is not None]
 
 
-def worst_accuracy(profile: Profile) -> float:
-    return float(profile.predictions.quality[:, profile.predictions.indices(PART_B)].mean(axis=1).min())
+def worst_accuracy(request: Request) -> float:
+    """The accuracy on part B, over all requests, where each operator has its worst model."""
+    if isinstance(request, SeveralRequest):
+        share = request.share_of_requests
+        return sum(share[name] * worst_accuracy(one) for name, one in request.requests.items())
+    if isinstance(request, PlanRequest):
+        records = request.profile.predictions
+        return float(records.quality[:, records.indices(PART_B)].mean(axis=1).min())
+    from gearshift.planner.joint.candidates import worst_composed
+    from gearshift.planner.joint.request import PipelineRequest
+
+    assert isinstance(request, PipelineRequest)
+    return worst_composed(request)
 
 
 def accuracy_steps(runs: Sequence[Run], worst: float) -> tuple[float, ...]:

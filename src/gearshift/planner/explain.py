@@ -1,7 +1,5 @@
 """Explain a plan: for each load range, what the next more accurate cascade would break."""
 
-import dataclasses
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -9,33 +7,32 @@ import msgspec
 import numpy as np
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import Infeasible, InvalidInput, require
-from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, PipelinePlan, alone
-from gearshift.hardware import Hardware
-from gearshift.objective import Asked, Objective
-from gearshift.planner import planners
+from gearshift.errors import require
+from gearshift.gear import Gear, GearPlan, GearPrediction, LoadRange, alone
+from gearshift.objective import Objective
 from gearshift.planner.cores.core_splits import CoreSplits, Split, on_every_count
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.cells import Cell
 from gearshift.planner.evaluate.confirm import replays_at_once, workload_of
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.refine.search import steady
+from gearshift.planner.space.beside import at_all_loads
 from gearshift.planner.space.cascade_search import (
     CandidateCascade,
     evaluate_cascade,
     pareto_cascades,
     work_per_request_s,
 )
+from gearshift.planner.space.hosts import room_for
 from gearshift.planner.space.request import (
     LARGEST_MARGIN,
     LEAST_MARGIN,
     MOST_CANDIDATES,
-    RANGES,
     PlanRequest,
     Progress,
     silent,
 )
-from gearshift.planner.space.ways import room_for
+from gearshift.planner.what_if import Neighbour, asked_for, neighbours
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.run_times import expected_ns
 from gearshift.result import ServingResult
@@ -48,8 +45,6 @@ MOST_SPLITS = 32
 and with the most."""
 
 MARGIN_STEP = 1.05
-NOT_ASKED = "policy", "chosen_because", "memory_share"
-"""Not asked again: neighbours of a plan are planned by the planner that made it, and engines alone share memory."""
 
 Breaks = Literal["load", "latency", "trace", "open_end", "margin", "cores", "nothing"]
 
@@ -101,14 +96,6 @@ class RangeExplanation(msgspec.Struct, frozen=True, kw_only=True):
     cores: str = ""
     next: NextCascade | None = None
     unplaced: Unplaced | None = None
-
-
-class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """The same planner's prediction on another number of devices, or why it has no plan."""
-
-    devices: int
-    predicted: ServingResult | None = None
-    reason: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,74 +154,6 @@ def explain(
     )
 
 
-def neighbours(plan: GearPlan, profile: Profile, trace: Trace, *, progress: Progress = silent) -> tuple[Neighbour, ...]:
-    """Plan the same request on one device fewer (without the last) and one more (like the last).
-
-    For a latency and an accuracy (fewest devices), one device more is planned for the latency
-    alone.
-    """
-    request = request_of(plan, profile, trace)
-    more = request
-    if request.objective.latency_s is not None:
-        for_latency = msgspec.structs.replace(request.objective, accuracy=None, confidence=None)
-        more = dataclasses.replace(request, objective=for_latency)
-    found: list[Neighbour] = []
-    for on, hardware in ((request, one_fewer(plan.hardware)), (more, one_more(plan.hardware))):
-        if hardware is not None:
-            progress(f"planning for {len(hardware.devices)} devices", 0.3 if not found else 0.65)
-            found.append(_neighbour(plan.planner, dataclasses.replace(on, hardware=hardware)))
-    return tuple(found)
-
-
-def request_of(plan: GearPlan, profile: Profile, trace: Trace) -> PlanRequest:
-    """The request that the plan answers, as far as the plan tells."""
-    asked = plan.pipeline.asked or _as_made(plan.pipeline)
-    return PlanRequest(
-        profile=profile,
-        trace=trace,
-        hardware=plan.hardware,
-        seed=plan.seed,
-        **{name: getattr(asked, name) for name in asked.__struct_fields__ if name not in NOT_ASKED},
-    )
-
-
-def _as_made(pipeline: PipelinePlan) -> Asked:
-    ranges, max_qps = _asked_for(pipeline.gears)
-    return Asked(objective=pipeline.objective, ranges=ranges, most_candidates=MOST_CANDIDATES, max_qps=max_qps)
-
-
-def _neighbour(planner: str, request: PlanRequest) -> Neighbour:
-    devices = len(request.hardware.devices)
-    try:
-        made = planners.plan(planner, request)
-    except (Infeasible, InvalidInput) as error:
-        return Neighbour(devices=devices, reason=str(error))
-    return Neighbour(devices=devices, predicted=made.predictions.get(request.profile.operator))
-
-
-def one_fewer(hardware: Hardware) -> Hardware | None:
-    return Hardware(devices=hardware.devices[:-1]) if len(hardware.devices) > 1 else None
-
-
-def one_more(hardware: Hardware) -> Hardware:
-    last, ids = hardware.devices[-1], {device.id for device in hardware.devices}
-    new = next(name for i in range(len(ids) + 1) if (name := f"{last.kind}-{len(ids) + i}") not in ids)
-    return Hardware(devices=(*hardware.devices, msgspec.structs.replace(last, id=new)))
-
-
-def _asked_for(gears: Sequence[Gear]) -> tuple[int, float | None]:
-    """How many load ranges were asked for, and up to which load; None for a single range.
-
-    Ranges from that load on are planned for that load. In a plan of one cascade at all loads no
-    range ends before it.
-    """
-    ends = [gear.load_range.to for gear in gears[:-1]]
-    last = gears[-1].predicted
-    if last is not None and last.load_qps <= gears[-1].load_range.from_:
-        return sum(end is not None and end <= last.load_qps for end in ends) or RANGES, last.load_qps
-    return len(gears), None if not ends or ends[0] is None else ends[0] * len(gears)
-
-
 class _RefinedRanges:
     """Ranges of a plan that refines: no cascade would break anything, as rows are answered in time whatever is left."""
 
@@ -247,7 +166,7 @@ class _RefinedRanges:
     def range(self, k: int) -> RangeExplanation:
         gear = self.gears[k]
         qps = gear.load_range.to or gear.load_range.from_ or self.request.trace.peak_qps
-        predicted = gear.predicted or steady(self.plan, gear, qps, self.request)
+        predicted = gear.predicted or steady(self.plan, gear, qps, self.request)[0]
         return RangeExplanation(gear=k, load_range=gear.load_range, cascade=str(gear.cascade), predicted=predicted)
 
 
@@ -290,7 +209,7 @@ class _Search:
 
     def load_qps(self, k: int) -> float:
         gears = self.pipeline.gears
-        _, top_qps = _asked_for(gears)
+        _, top_qps = asked_for(gears)
         return gears[k].load_range.to or top_qps or len(self.workload) / self.workload.duration_s
 
     def predicted(self, candidate: CandidateCascade, load_qps: float) -> GearPrediction:
@@ -335,7 +254,7 @@ class _Search:
         return float(np.mean(run.latency_s > self.limit_s))
 
     def busiest(self, gear: Gear, load_qps: float) -> tuple[str, str]:
-        made = self.with_gears((msgspec.structs.replace(gear, load_range=LoadRange(from_=0.0)),))
+        made = with_pipeline(self.plan, gears=at_all_loads(self.pipeline, gear).gears, planned_load=None)
         gaps_s = np.random.default_rng([self.plan.seed, 1]).exponential(1 / load_qps, STEADY_REQUESTS)
         arrivals_ns = np.cumsum(np.rint(gaps_s * NS_PER_S).astype(np.int64))
         trace = Trace(arrivals_ns=arrivals_ns, duration_s=float(arrivals_ns[-1]) / NS_PER_S)

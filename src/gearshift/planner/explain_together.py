@@ -13,8 +13,9 @@ from gearshift.planner.joint.candidates import candidate_with, candidates_of, qu
 from gearshift.planner.joint.steady import Candidate, SteadyTuples
 from gearshift.planner.joint.tried import Bottleneck, Tried, Trying
 from gearshift.planner.one_alone import OneAlone, each_alone
+from gearshift.planner.space.bisection import climbed
+from gearshift.planner.space.hosts import room_for
 from gearshift.planner.space.request import LARGEST_MARGIN, Progress, silent
-from gearshift.planner.space.ways import room_for
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.result import ServingResult
@@ -242,13 +243,7 @@ class _Ranges:
                 known[i] = self.trying.steady(self.name, made, load_qps, self.limit_s)
             return known[i]
 
-        while not self.holds(tried(at)):
-            near = range(max(0, at - 1), min(len(sizes), at + 2))
-            better = min(near, key=lambda i: (tried(i).rank, i != at))
-            if better == at:
-                break
-            at = better
-        return tried(at)
+        return tried(climbed(at, len(sizes), lambda i: tried(i).rank, lambda i: self.holds(tried(i))))
 
     def holds(self, tried: Tried) -> bool:
         return tried.cell.stable and tried.cell.latency_s <= self.limit_s and not tried.late

@@ -10,17 +10,16 @@ from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.hardware import Hardware
+from gearshift.planner.contract.ladder import devices_like
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.evaluate.steady_state import SteadyState
-from gearshift.planner.fewest import devices_like
 from gearshift.planner.search.infeasible import MOST_OFFERED
 from gearshift.planner.space.bisection import least_that
 from gearshift.planner.space.cascade_search import work_per_request_s
-from gearshift.planner.space.hosts import place_everywhere
+from gearshift.planner.space.hosts import narrowest_ways, place_everywhere
 from gearshift.planner.space.metered import pieces_of
 from gearshift.planner.space.request import RANGES, PlanRequest, least_margin
-from gearshift.planner.space.ways import narrowest_ways
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.workload import Trace
 

@@ -14,10 +14,9 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import OutOfTime, SoFar
+from gearshift.planner.contract.ladder import MOST_DEVICES, accuracy_on_part_a, devices_like
+from gearshift.planner.contract.planner import OutOfTime, SoFar
 from gearshift.planner.evaluate.bottleneck import refusal
-from gearshift.planner.fewest import MOST_DEVICES, devices_like
 from gearshift.planner.search.infeasible import MOST_OFFERED, enough_devices
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.space.bisection import least_that

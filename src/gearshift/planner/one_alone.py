@@ -1,6 +1,7 @@
 """One model in place of a node's cascades: what the same devices would do with it, by simulation of the traces."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -12,9 +13,9 @@ from gearshift.placement import Placement, Replica
 from gearshift.planner.joint.candidates import candidate_with, query_of, work_of
 from gearshift.planner.joint.steady import SteadyTuples
 from gearshift.planner.joint.tried import Trying
-from gearshift.planner.space.beside import models_of
+from gearshift.planner.space.beside import models_of, with_settings
+from gearshift.planner.space.hosts import bytes_per_device, replica_on, ways
 from gearshift.planner.space.request import Progress, silent
-from gearshift.planner.space.ways import bytes_per_device, replica_on, ways
 from gearshift.profiles.profile import PART_A, PART_B, Profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.result import ServingResult
@@ -111,22 +112,17 @@ def _restricted(trying: Trying, name: str, models: Mapping[str, str]) -> GearPla
             )
         )
     changed = msgspec.structs.replace(pipeline, gears=tuple(gears), planned_load=None)
-    pipelines = {other: changed if other == name else _on(placement, one) for other, one in plan.pipelines.items()}
+    pipelines = with_settings(plan.pipelines, partial(_all_of, placement)) | {name: changed}
     return msgspec.structs.replace(plan, placement=placement, pipelines=pipelines, predictions={})
 
 
-def _on(placement: Placement, pipeline: PipelinePlan) -> PipelinePlan:
-    """A pipeline that goes on as it is on a placement that still has all that it uses."""
-
-    def kept(gear: Gear) -> Gear:
-        known = {one.replica: one for one in gear.replicas}
-        replicas = [
-            known.get(each.id, ReplicaSettings(replica=each.id, load_share=0.0, cores=each.cores))
-            for each in placement.replicas
-        ]
-        return msgspec.structs.replace(gear, replicas=tuple(replicas))
-
-    return msgspec.structs.replace(pipeline, gears=tuple(map(kept, pipeline.gears)))
+def _all_of(placement: Placement, settings: Sequence[ReplicaSettings]) -> tuple[ReplicaSettings, ...]:
+    """Settings of all replicas of a placement, of which those without any rest."""
+    known = {one.replica: one for one in settings}
+    return tuple(
+        known.get(each.id, ReplicaSettings(replica=each.id, load_share=0.0, cores=each.cores))
+        for each in placement.replicas
+    )
 
 
 def _placed(plan: GearPlan, needed: Sequence[str], alone: set[str], together: Profile) -> Placement:

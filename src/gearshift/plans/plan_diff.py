@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, ExpectedGain, TimedQuality
 from gearshift.gear import (
-    ExpectedGain,
     Gear,
     GearPlan,
     GearPrediction,
@@ -18,7 +17,6 @@ from gearshift.gear import (
     PipelinePlan,
     RefineFor,
     ReplicaSettings,
-    TimedQuality,
 )
 from gearshift.placement import Replica
 from gearshift.result import ServingResult

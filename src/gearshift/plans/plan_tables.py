@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, TimedQuality
 from gearshift.clock import NS_PER_S, to_ns
 from gearshift.errors import require
 from gearshift.gear import (
@@ -20,7 +20,6 @@ from gearshift.gear import (
     GearPlan,
     LoadRange,
     ReplicaSettings,
-    TimedQuality,
 )
 from gearshift.plans.graph_tables import GraphTables, graph_tables
 from gearshift.plans.refine_tables import RefineTables, alike, refine_tables

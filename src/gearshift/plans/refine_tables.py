@@ -7,8 +7,9 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from gearshift.cascade import ExpectedGain
 from gearshift.clock import to_ns
-from gearshift.gear import ExpectedGain, GearPlan, PipelinePlan
+from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.placement import Replica
 
 Ints = NDArray[np.int64]

@@ -1,7 +1,8 @@
 """Plans and runs as pages and tables.
 
-A page each: `report_page` (of a plan; its charts are in `charts` and `run_charts`, what it shows in
-`content` and `runs`), `pipelines_page`, `comparison_page` (of planners; its columns are in
-`comparison_columns`) and `caches_page`. All are drawn by `drawing`. Shared with the command line:
-`headline`, `cost` and `gear_rows`.
+A page is a list of sections. `rows_page` and `reporting/language/page` make those of plans (their charts are in
+`charts` and `run_charts`, what they show in `shown` and `runs`, what they share in `plan_parts`),
+`comparison` and `reporting/language/comparison` those of compared planners, and `caches_page` that of learned
+caches. `drawing` and `templates` make HTML of them. Shared with the command line: `headline`, `cost`
+and `gear_rows`.
 """

@@ -1,18 +1,16 @@
 """Learned caches as one self-contained page: all explored variants, the chosen ones, and why."""
 
-import html
-
 from gearshift.caches.store.manifest import Manifest, Variant
 from gearshift.reporting.drawing import colours, scales
-from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Panel
-from gearshift.reporting.drawing.page import chart_section, html_page, html_table, section
+from gearshift.reporting.drawing.charts import Blocks, Chart, Label, Line, Panel, dots
+from gearshift.reporting.drawing.page import Section, Table, html_page, of_chart
 from gearshift.support.numbers import digits, milliseconds, percent
 
-COLUMNS = ("block", "variant", "level", "hits", "accuracy", "lookup", "memory", "chosen", "why")
+CHOICES = ("method", "caches", "latency", "accuracy", "memory", "may be lower by", "in use")
+VARIANTS = ("block", "variant", "level", "hits", "accuracy", "lookup", "memory", "chosen", "why")
 
 
 def caches_page(manifest: Manifest, *, title: str) -> str:
-    charts = [hits_chart(manifest), exits_chart(manifest)]
     note = (
         f"{milliseconds(manifest.latency_s)} instead of {milliseconds(manifest.base_s)} a row, by segments and lookups "
         f"as timed, agreeing with the base model on {percent(manifest.accuracy)} of {manifest.samples} samples; "
@@ -23,16 +21,49 @@ def caches_page(manifest: Manifest, *, title: str) -> str:
             f" Run one by one, {measured.rows} of them took {milliseconds(measured.cached_s)} each, the module "
             f"{milliseconds(measured.module_s)}, and {milliseconds(measured.folded_s)} with batch norms folded."
         )
-    sentence = "What each method chooses, and its figures on the validation samples."
+    choices = [
+        (
+            choice.method,
+            ", ".join(f"{manifest.variants[v].variant} after {manifest.variants[v].block}" for v in choice.chosen),
+            milliseconds(choice.latency_s),
+            percent(choice.accuracy),
+            f"{choice.memory_bytes / 2**20:.2f} MiB",
+            milliseconds(choice.gap_s),
+            "yes" if choice is manifest.choices[-1] else "",
+        )
+        for choice in manifest.choices
+    ]
+    variants = [
+        (
+            entry.block,
+            entry.variant,
+            percent(entry.level),
+            percent(entry.hit_rate),
+            percent(entry.accuracy),
+            milliseconds(entry.lookup_s),
+            f"{entry.memory_bytes / 2**20:.2f} MiB",
+            "yes" if entry.chosen else "",
+            entry.why,
+        )
+        for entry in manifest.variants
+    ]
     return html_page(
         title,
         note,
         [
-            *map(chart_section, charts),
-            section("Compositions", sentence, _choices(manifest)),
-            section("Variants", "Each is judged on samples that it was not trained on.", _variants(manifest)),
+            of_chart(hits_chart(manifest)),
+            of_chart(exits_chart(manifest)),
+            Section(
+                "Compositions",
+                "What each method chooses, and its figures on the validation samples.",
+                [Table(CHOICES, choices, text=("caches", "in use"))],
+            ),
+            Section(
+                "Variants",
+                "Each is judged on samples that it was not trained on.",
+                [Table(VARIANTS, variants, text=("variant", "why"))],
+            ),
         ],
-        charts,
     )
 
 
@@ -42,22 +73,22 @@ def hits_chart(manifest: Manifest) -> Chart:
     def answered_ms(entry: Variant) -> float:
         return 1e3 * (reached[entry.layer] + entry.lookup_s)
 
-    def dots(name: str, entries: list[Variant], colour: str, size: float, *, ringed: bool = False) -> Dots:
+    def drawn(name: str, entries: list[Variant], colour: str, size: float, *, ringed: bool = False) -> Line:
         hits = [100 * entry.hit_rate for entry in entries]
         texts = [
             f"{entry.variant} after {entry.block}\n{percent(entry.hit_rate)} hit, {percent(entry.accuracy)} right"
             f"\nanswered after {digits(answered_ms(entry))} ms"
             for entry in entries
         ]
-        return Dots(name, list(map(answered_ms, entries)), hits, colour, size, texts, ringed)
+        return dots(name, list(map(answered_ms, entries)), hits, colour, size, texts, ringed=ringed)
 
     kinds = colours.of_names([_kind(entry) for entry in manifest.variants])
     marks = [
-        dots(kind, [entry for entry in manifest.variants if _kind(entry) == kind], colour, 6)
+        drawn(kind, [entry for entry in manifest.variants if _kind(entry) == kind], colour, 6)
         for kind, (colour, _) in kinds.items()
     ]
     chosen = list(manifest.chosen)
-    marks += [dots("chosen", chosen, "--ink", 9, ringed=True)] if chosen else []
+    marks += [drawn("chosen", chosen, "--ink", 9, ringed=True)] if chosen else []
     x = scales.scaled([1e3 * manifest.base_s, *(ms for mark in marks for ms in mark.x)])
     y = scales.linear([hit for mark in marks for hit in mark.y])
     labels = tuple(Label(answered_ms(entry), 100 * entry.hit_rate, entry.block) for entry in chosen)
@@ -94,46 +125,3 @@ def exits_chart(manifest: Manifest) -> Chart:
         "block",
         (Panel("samples (%)", scales.named(names), scales.linear(shares), (bars,)),),
     )
-
-
-def _choices(manifest: Manifest) -> str:
-    cells = [
-        [
-            choice.method,
-            ", ".join(f"{manifest.variants[v].variant} after {manifest.variants[v].block}" for v in choice.chosen),
-            milliseconds(choice.latency_s),
-            percent(choice.accuracy),
-            f"{choice.memory_bytes / 2**20:.2f} MiB",
-            milliseconds(choice.gap_s),
-            "yes" if choice is manifest.choices[-1] else "",
-        ]
-        for choice in manifest.choices
-    ]
-    columns = ("method", "caches", "latency", "accuracy", "memory", "may be lower by", "in use")
-    return _rows(columns, cells, text=("caches", "in use"))
-
-
-def _variants(manifest: Manifest) -> str:
-    cells = [
-        [
-            entry.block,
-            entry.variant,
-            percent(entry.level),
-            percent(entry.hit_rate),
-            percent(entry.accuracy),
-            milliseconds(entry.lookup_s),
-            f"{entry.memory_bytes / 2**20:.2f} MiB",
-            "yes" if entry.chosen else "",
-            entry.why,
-        ]
-        for entry in manifest.variants
-    ]
-    return _rows(COLUMNS, cells, text=("variant", "why"))
-
-
-def _rows(names: tuple[str, ...], cells: list[list[str]], *, text: tuple[str, ...]) -> str:
-    def cell(name: str, value: str) -> str:
-        return f"<td class='text'>{html.escape(value)}</td>" if name in text else f"<td>{html.escape(value)}</td>"
-
-    rows = ("".join(map(cell, names, row)) for row in cells)
-    return html_table(names, "".join(f"<tr>{row}</tr>" for row in rows), text=text)

@@ -1,18 +1,20 @@
 """The charts of a plan: who answers at each load, its cascades, and its models' run times."""
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import UNSET
 
-from gearshift.gear import OtherDevices
+from gearshift.gear import GearPlan
 from gearshift.plans.prices import price_per_hour
-from gearshift.reporting.content import CandidatePoint, ModelFacts, RangePoint, ReportContent
+from gearshift.profiles.profile import RunTimeCurve
 from gearshift.reporting.drawing import colours, scales
-from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line, Panel, Rule
+from gearshift.reporting.drawing.charts import Blocks, Chart, Label, Line, Panel, Rule, dots
 from gearshift.reporting.headline import counted
+from gearshift.reporting.shown import CandidatePoint, RangePoint, Shown
+from gearshift.result import OtherDevices
 from gearshift.support.numbers import digits, load_in_words, milliseconds, money, percent
 
 ROOM = 1.1
@@ -24,73 +26,77 @@ OPEN_END = 0.12
 # How it works -----------------------------------------------------------------------------------
 
 
-def loads_chart(content: ReportContent) -> Chart | None:
+class Loads(NamedTuple):
+    """The words for a kind's loads: `unit` stands behind a number, `time` names what the percentile is of."""
+
+    sentence: str = "As load rises, more of the requests are answered by cheaper models, so that latency holds."
+    axis: str = "load (requests/s)"
+    unit: str = "/s"
+    right: str = "accuracy"
+    time: str = ""
+    scale: Callable[[Iterable[float]], scales.Scale] = scales.linear
+
+
+OF_ROWS = Loads()
+
+
+def loads_chart(shown: Shown, loads: Loads = OF_ROWS) -> Chart | None:
     """The share that each model answers at each load, and the accuracy and latency that this gives."""
-    ranges = content.ranges
+    ranges = shown.ranges
     if not ranges:
         return None
-    last = ranges[-1].from_qps
+    last, time = ranges[-1].load.from_, f"{loads.time}{shown.percentile}"
     end = last * (1 + OPEN_END) if last else ranges[-1].at_qps or 1.0
-    x, to = scales.exact(0.0, end), [end if r.to_qps is None else r.to_qps for r in ranges]
-    from_, texts = [r.from_qps for r in ranges], [_range_text(r, content.percentile) for r in ranges]
+    x, to = scales.exact(0.0, end), [end if r.load.to is None else r.load.to for r in ranges]
+    from_, texts = [r.load.from_ for r in ranges], [_range_text(r, loads, time) for r in ranges]
     beyond = next((r for r in ranges if r.at_qps is not None), None)
-    top = next((r.from_qps for r in ranges if beyond is not None and r.from_qps >= (beyond.at_qps or 0)), None)
-    panels = []
-    if any(r.answered for r in ranges):
-        panels.append(_shares(content, x, from_, to))
-    accuracy = [100 * r.accuracy for r in ranges]
-    latency = [1e3 * r.p95_s for r in ranges]
-    within = [] if content.slo_s is None else [ROOM * 1e3 * content.slo_s]
-    rules = () if content.slo_s is None else (objective_rule(content.slo_s),)
-    measures = (
-        ("accuracy (%)", accuracy, colours.ACCURACY, scales.linear(accuracy, zero=False, most=4, end=100), ()),
-        (f"predicted {content.percentile} (ms)", latency, colours.LATENCY, scales.linear([*latency, *within]), rules),
-    )
-    for title, values, colour, y, marked in measures:
-        points = [(a, v, t) for a, b, v, t in zip(from_, to, values, texts, strict=True) for a in (a, b)]
-        xs, ys, told = zip(*points, strict=True)
-        panels.append(
-            Panel(title, x, y, (Line("", xs, ys, colour, texts=told, width=2.5),), marked, height=110, beyond=top)
-        )
-    sentence = "As load rises, more of the requests are answered by cheaper models, so that latency holds."
-    if len(ranges) == 1:
-        sentence = "The same cascade serves every load."
+    top = next((r.load.from_ for r in ranges if beyond is not None and r.load.from_ >= (beyond.at_qps or 0)), None)
+    answered = any(r.answered for r in ranges)
+    panels, rules = [_shares(shown, x, from_, to, loads.unit)] if answered else [], objective_rules(shown.slo_s)
+    predicted = [r.predicted for r in ranges if r.predicted is not None]
+    right, ms = [100 * one.accuracy for one in predicted], [1e3 * one.latency_p95_s for one in predicted]
+    y = loads.scale([*ms, *(ROOM * rule.y for rule in rules)])
+    for title, values, colour, axis, marked in (
+        (f"{loads.right} (%)", right, colours.ACCURACY, scales.linear(right, zero=False, most=4, end=100), ()),
+        (f"predicted {time} (ms)", ms, colours.LATENCY, y, rules),
+    ):
+        if len(values) == len(ranges):
+            points = [(a, v, t) for a, b, v, t in zip(from_, to, values, texts, strict=True) for a in (a, b)]
+            xs, ys, told = zip(*points, strict=True)
+            line = Line("", xs, ys, colour, texts=told, width=2.5)
+            panels.append(Panel(title, x, axis, (line,), marked, height=110, beyond=top))
+    sentence = loads.sentence if len(ranges) > 1 else "The same cascade serves every load."
     if top is not None:
         sentence += f" Gears above {digits(top)} requests/s are for short peaks, and nothing is promised there."
-    title = "Who answers at each load" if any(r.answered for r in ranges) else "Accuracy and latency at each load"
-    return Chart("loads", title, sentence, "load (requests/s)", tuple(panels))
+    title = "Who answers at each load" if answered else "Accuracy and latency at each load"
+    return Chart("loads", title, sentence, loads.axis, tuple(panels))
 
 
-def _shares(content: ReportContent, x: scales.Scale, from_: list[float], to: list[float]) -> Panel:
-    base, marks = np.zeros(len(content.ranges)), []
-    for model, colour in model_colours(content).items():
-        share = np.array([100 * r.answered.get(model, 0.0) for r in content.ranges])
-        texts = [
-            f"answers {percent(s / 100)} at {load_in_words(r.from_qps, r.to_qps)}/s\n{r.cascade}"
-            for s, r in zip(share.tolist(), content.ranges, strict=True)
-        ]
-        shown = share > 0
-        if shown.any():
-            ends = np.array(from_)[shown], np.array(to)[shown], base[shown], (base + share)[shown]
-            told = list(itertools.compress(texts, shown))
+def _shares(shown: Shown, x: scales.Scale, from_: list[float], to: list[float], unit: str) -> Panel:
+    base, marks = np.zeros(len(from_)), []
+    where = [f"{load_in_words(r.load.from_, r.load.to)}{unit}\n{r.cascade}" for r in shown.ranges]
+    for model, colour in colours.of_models(shown.models).items():
+        share = np.array([100 * r.answered.get(model, 0.0) for r in shown.ranges])
+        some = np.flatnonzero(share > 0)
+        if len(some):
+            ends = np.array(from_)[some], np.array(to)[some], base[some], (base + share)[some]
+            told = [f"answers {percent(share[n] / 100)} at {where[n]}" for n in some.tolist()]
             marks.append(Blocks(model, *ends, colour, told))
         base = base + share
     return Panel("answered by (%)", x, scales.exact(0, 100), tuple(marks), height=170)
 
 
-def _range_text(r: RangePoint, percentile: str) -> str:
-    parts = [
-        f"gear {r.gear}, {load_in_words(r.from_qps, r.to_qps)}/s",
-        r.cascade,
-        f"accuracy {percent(r.accuracy)}, {percentile} {milliseconds(r.p95_s)}, {percent(r.share_late)} late",
-        "" if r.at_qps is None else f"predicted at {digits(r.at_qps)}/s",
-    ]
-    return "\n".join(filter(None, parts))
+def _range_text(r: RangePoint, loads: Loads, time: str) -> str:
+    parts = [f"gear {r.gear}, {load_in_words(r.load.from_, r.load.to)}{loads.unit}", r.cascade]
+    if (found := r.predicted) is not None:
+        figures = percent(found.accuracy), milliseconds(found.latency_p95_s), percent(found.share_late)
+        parts.append("{} {}, {} {}, {} late".format(loads.right, figures[0], time, *figures[1:]))
+    return "\n".join([*parts, *([] if r.at_qps is None else [f"predicted at {digits(r.at_qps)}/s"])])
 
 
-def cascades_chart(content: ReportContent) -> Chart | None:
+def cascades_chart(shown: Shown) -> Chart | None:
     """Accuracy against work, with names on the models alone and letters on the cascades in use."""
-    points = content.candidates
+    points = shown.candidates
     if not points:
         return None
     marked = sorted((c for c in points if c.gears), key=lambda c: c.mean_run_s)
@@ -105,7 +111,7 @@ def cascades_chart(content: ReportContent) -> Chart | None:
         *(_label(c, c.cascade) for c in named),
         *(_label(c, letters.get(c.cascade, "")) for c in marked if not c.alone),
     ]
-    marks: list[Line | Dots] = [
+    marks = [
         _dots("other cascades", others, colours.DOTS, 4),
         Line(
             "no other is better in both",
@@ -139,8 +145,8 @@ def _label(point: CandidatePoint, text: str) -> Label:
     return Label(1e3 * point.mean_run_s, 100 * point.accuracy, text)
 
 
-def _dots(name: str, points: Sequence[CandidatePoint], colour: str, size: float) -> Dots:
-    return Dots(name, _work(points), _accuracy(points), colour, size, texts=list(map(_text, points)))
+def _dots(name: str, points: Sequence[CandidatePoint], colour: str, size: float) -> Line:
+    return dots(name, _work(points), _accuracy(points), colour, size, texts=list(map(_text, points)))
 
 
 def _work(points: Sequence[CandidatePoint]) -> list[float]:
@@ -156,21 +162,16 @@ def _text(c: CandidatePoint) -> str:
     return f"{c.cascade}\n{percent(c.accuracy)} right, {milliseconds(c.mean_run_s)} a request{gears}"
 
 
-def objective_rule(slo_s: float) -> Rule:
-    return Rule(1e3 * slo_s, f"objective: {milliseconds(slo_s)}", colours.LIMIT)
-
-
-def model_colours(content: ReportContent) -> dict[str, str]:
-    return colours.of_models([model.name for model in content.models])
+def objective_rules(slo_s: float | None) -> tuple[Rule, ...]:
+    return () if slo_s is None else (Rule(1e3 * slo_s, f"objective: {milliseconds(slo_s)}", colours.LIMIT),)
 
 
 # What it costs ----------------------------------------------------------------------------------
 
 
-def devices_chart(content: ReportContent) -> Chart | None:
-    """Accuracy and p95 on other numbers of devices, where the plan has predictions for them."""
-    plan = content.plan
-    if plan is None or plan.what_if is UNSET or plan.name not in plan.predictions:
+def devices_chart(plan: GearPlan) -> Chart | None:
+    """Accuracy and p95 on other numbers of devices, where a plan of one pipeline has predictions for them."""
+    if plan.what_if is UNSET or len(plan.pipelines) > 1 or plan.name not in plan.predictions:
         return None
     own = OtherDevices(
         devices=len(plan.hardware.devices),
@@ -192,11 +193,11 @@ def devices_chart(content: ReportContent) -> Chart | None:
         f"accuracy {percent(found.accuracy)}, p95 {milliseconds(found.latency_s.p95)}"
         for other, found in known
     ]
-    at, rules = counts.index(float(own.devices)), () if content.slo_s is None else (objective_rule(content.slo_s),)
+    at, rules = counts.index(float(own.devices)), objective_rules(plan.pipeline.objective.latency_s)
 
     def panel(title: str, values: list[float], y: scales.Scale, colour: str, rules: tuple[Rule, ...]) -> Panel:
         line = Line("other numbers of devices", counts, values, colour, texts=texts, dots=True)
-        mark = Dots("this plan", counts[at : at + 1], values[at : at + 1], colour, 9, texts[at : at + 1], ringed=True)
+        mark = dots("this plan", counts[at : at + 1], values[at : at + 1], colour, 9, texts[at : at + 1], ringed=True)
         return Panel(title, x, y, (line, mark), rules, height=140)
 
     accuracy = [100 * found.accuracy for _, found in known]
@@ -220,19 +221,17 @@ def _cost(other: OtherDevices, words: str) -> str:
 # What was assumed -------------------------------------------------------------------------------
 
 
-def run_times_chart(content: ReportContent) -> Chart | None:
+def run_times_chart(shown: Shown) -> Chart | None:
     """The measured run times of each model by batch size, and what a request of a batch costs."""
-    models = [model for model in content.models if model.batch_sizes]
-    if not models:
+    curves, colour = [curve for curve, _ in shown.measured], colours.of_models(shown.models)
+    if not curves:
         return None
-    colour, sizes = model_colours(content), sorted({size for model in models for size in model.batch_sizes})
+    sizes = sorted({size for curve in curves for size in curve.batch_sizes})
     x = scales.logarithmic(sizes) if len(sizes) > 1 else scales.linear(sizes)
-    ticks = tuple((float(s), f"{s:,}") for s in _spread(sizes))
-    x = scales.Scale(x.low, x.high, ticks, x.log)
-    whole = [_run_times(m, colour[m.name], per=False) for m in models]
-    each = [_run_times(m, colour[m.name], per=True) for m in models]
+    x = replace(x, ticks=tuple((float(s), f"{s:,}") for s in _spread(sizes)))
 
-    def panel(title: str, lines: Sequence[Line]) -> Panel:
+    def panel(title: str, *, per: bool) -> Panel:
+        lines = [_run_times(curve, colour[curve.model], per=per) for curve in curves]
         return Panel(title, x, scales.scaled([v for line in lines for v in line.y]), tuple(lines), height=170)
 
     return Chart(
@@ -240,18 +239,18 @@ def run_times_chart(content: ReportContent) -> Chart | None:
         "Run times of the models",
         "Medians as measured; points are the batch sizes that were measured, and times between them are interpolated.",
         "batch size (requests)",
-        (panel("a batch takes (ms)", whole), panel("a request of it takes (ms)", each)),
+        (panel("a batch takes (ms)", per=False), panel("a request of it takes (ms)", per=True)),
     )
 
 
-def _run_times(model: ModelFacts, colour: str, *, per: bool) -> Line:
-    sizes = np.array(model.batch_sizes, dtype=np.float64)
-    ms = 1e3 * np.array(model.median_s) / (sizes if per else 1)
+def _run_times(curve: RunTimeCurve, colour: str, *, per: bool) -> Line:
+    sizes = np.array(curve.batch_sizes, dtype=np.float64)
+    ms = 1e3 * np.array(curve.median_s) / (sizes if per else 1)
     texts = [
         f"a batch of {size}: {milliseconds(median)} (p95 {milliseconds(p95)})\n{milliseconds(median / size)} a request"
-        for size, median, p95 in zip(model.batch_sizes, model.median_s, model.p95_s, strict=True)
+        for size, median, p95 in zip(curve.batch_sizes, curve.median_s, curve.p95_s, strict=True)
     ]
-    return Line(model.name, sizes, ms, colour, texts=texts, dots=True)
+    return Line(curve.model, sizes, ms, colour, texts=texts, dots=True)
 
 
 def _spread(sizes: Sequence[int], most: int = 7) -> list[int]:

@@ -4,6 +4,8 @@ import html
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
+from markupsafe import Markup
+
 from gearshift.gear import PipelinePlan
 from gearshift.pipeline import Node
 from gearshift.simulator.flow import EdgeFlow, PipelineFlow, in_words
@@ -22,7 +24,7 @@ class Box:
     y: int
 
 
-def graph_svg(name: str, pipeline: PipelinePlan, flow: PipelineFlow | None) -> str:
+def graph_svg(name: str, pipeline: PipelinePlan, flow: PipelineFlow | None) -> Markup:
     """Nodes with their operator, items a request and share of time; edges with condition and rows a request.
 
     Without a run, `flow`, there are no numbers.
@@ -40,7 +42,7 @@ def graph_svg(name: str, pipeline: PipelinePlan, flow: PipelineFlow | None) -> s
         'orient="auto"><path d="M0,0L8,4L0,8z" fill="currentColor"/></marker>'
     )
     edges = edges.replace("url(#arrow)", f"url(#arrow-{html.escape(name)})")
-    return (
+    return Markup(
         f'<div class="scroll"><svg role="img" aria-label="The graph of {html.escape(name)}" width="{width}" '
         f'height="{height}" viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" font-size="12" '
         f'fill="currentColor"><defs>{marker}</defs>{edges}{nodes}</svg></div>'

@@ -1,70 +1,16 @@
 """Measurements of one's own for a report: what `gearshift replay` printed with --json, or logged with --log."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from gearshift.errors import InvalidInput, require
-from gearshift.load_generator.replay_result import COLUMNS, DEGRADED, OUTCOMES, REFUSED, Replay
-from gearshift.reporting.runs import (
-    MOST_BINS,
-    Answers,
-    LatencyQuantiles,
-    RunSeries,
-    gear_series,
-    in_force,
-    measured_series,
-    series,
-)
+from gearshift.load_generator.replay_result import COLUMNS, DEGRADED, OUTCOMES, REFUSED
+from gearshift.reporting.runs import Answers, Course, RunSeries, in_force, series
 from gearshift.result import ServingResult, summarise
 from gearshift.support.decoding import UNREADABLE, csv_rows, why_unreadable
 from gearshift.support.files import LARGEST_JSON_BYTES, PathLike, read_text
-
-
-class Course(msgspec.Struct, frozen=True, kw_only=True):
-    """A measured run over time, in bins of `bin_s` from each of `seconds` (n,) on, and its latencies.
-
-    `load_qps`, `p95_s`, `accuracy` and `gear` (n,) are of the requests that were due then; p95 and
-    accuracy are unknown where there were too few. `latency_s` (k,) are those at the shares `share` (k,)
-    of the answered requests.
-    """
-
-    bin_s: float
-    seconds: list[float]
-    load_qps: list[float]
-    p95_s: list[float | None]
-    accuracy: list[float | None]
-    gear: list[int]
-    share: list[float]
-    latency_s: list[float]
-
-    def __post_init__(self) -> None:
-        n = len(self.seconds)
-        fits = all(len(each) == n for each in (self.load_qps, self.p95_s, self.accuracy, self.gear))
-        if not (fits and 0 < n <= MOST_BINS + 1 and self.bin_s > 0 and len(self.share) == len(self.latency_s)):
-            raise ValueError("its course over time has arrays of different lengths")
-        if min(self.gear) < 0:
-            raise ValueError("its course over time has a gear below 0")
-
-
-def course_of(run: Replay) -> Course:
-    """The course of a replay, as `gearshift replay --json` writes it under `over_time`."""
-    made = measured_series("", run)
-    seconds, quantiles = np.asarray(made.seconds), made.latency_quantiles
-    unknown = np.full(len(seconds), np.nan)
-    p95_s, accuracy = (unknown if each is None else each for each in (made.p95_s, made.accuracy))
-    return Course(
-        bin_s=made.bin_s,
-        seconds=seconds.tolist(),
-        load_qps=np.asarray(made.load_qps).tolist(),
-        p95_s=p95_s.tolist(),
-        accuracy=accuracy.tolist(),
-        gear=gear_series(run.gears, seconds).tolist(),
-        share=[] if quantiles is None else quantiles.share.tolist(),
-        latency_s=[] if quantiles is None else quantiles.latency_s.tolist(),
-    )
 
 
 def read_measured(
@@ -88,25 +34,10 @@ def read_measured(
             where=str(path),
             remedy="give what `gearshift replay --json FILE` wrote, or the .csv of its --log",
         ) from error
-    run = RunSeries(name=name, kind="measured", result=result)
-    return run if course is None else _over_time(run, course, of_gears)
-
-
-def _over_time(run: RunSeries, course: Course, of_gears: list[float] | None) -> RunSeries:
-    seconds, accuracy, p95_s, load_qps = (
-        np.array(each, dtype=np.float64) for each in (course.seconds, course.accuracy, course.p95_s, course.load_qps)
-    )
-    shifts = list(zip(course.seconds, course.gear, strict=True))
-    return replace(
-        run,
-        seconds=seconds,
-        bin_s=course.bin_s,
-        load_qps=load_qps,
-        in_force=None if of_gears is None else in_force(shifts, of_gears, seconds, course.bin_s),
-        accuracy=accuracy,
-        p95_s=p95_s,
-        latency_quantiles=LatencyQuantiles(share=np.array(course.share), latency_s=np.array(course.latency_s)),
-    )
+    by_gear = None
+    if course is not None and of_gears is not None:
+        by_gear = in_force(list(zip(course.seconds, course.gear, strict=True)), of_gears, course)
+    return RunSeries(name=name, kind="measured", result=result, course=course, in_force=by_gear)
 
 
 def _of_log(path: PathLike, name: str, slo_s: float | None, devices: int, of_gears: list[float] | None) -> RunSeries:

@@ -1,46 +1,54 @@
 """The charts of runs: what happens over the trace, and how latencies are spread."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from gearshift.reporting.charts import cascades_chart, loads_chart, model_colours, objective_rule
-from gearshift.reporting.content import ReportContent
+from gearshift.reporting.charts import objective_rules
 from gearshift.reporting.drawing import colours, scales
-from gearshift.reporting.drawing.charts import Chart, Line, Mark, Panel, Rule
+from gearshift.reporting.drawing.charts import Chart, Line, Mark, Panel
 from gearshift.reporting.drawing.colours import Style
-from gearshift.reporting.runs import Floats, RunSeries
+from gearshift.reporting.runs import Course, Floats, RunSeries
+from gearshift.reporting.shown import Shown
 from gearshift.support.numbers import digits
 
 FASTEST_SHOWN = 0.05
 PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 
 
-def charts_of(content: ReportContent, *, of: str = "", number: int = 0) -> list[Chart]:
-    """All charts; those of one pipeline, `of` that name, have its `number` in their identifiers."""
-    made = (cascades_chart(content), loads_chart(content), day_chart(content), latency_chart(content))
-    charts = [chart for chart in made if chart is not None]
-    return [replace(one, id=f"{one.id}-{number}", title=f"{one.title}: {of}") for one in charts] if of else charts
-
-
-def day_chart(content: ReportContent) -> Chart | None:
+def day_chart(shown: Shown) -> Chart | None:
     """Load, the accuracy of the gears in force, that of the answers, and their latency, over time."""
-    runs = [run for run in content.runs if run.seconds is not None and len(run.seconds) > 1]
+    runs = [(run, course) for run in shown.runs if (course := run.course) is not None and len(course.seconds) > 1]
     if not runs:
         return None
-    x = scales.exact(0.0, max(float(np.asarray(run.seconds)[-1]) + run.bin_s for run in runs))
-    rules = () if content.slo_s is None else (objective_rule(content.slo_s),)
-    in_force, answers, p95 = (
-        list(_lines(content, runs, attribute, times, unit))
-        for attribute, times, unit in (("in_force", 100.0, "%"), ("accuracy", 100.0, "%"), ("p95_s", 1e3, "ms"))
-    )
-    accuracies = scales.linear(_values([*in_force, *answers]), zero=False, most=4, end=100)
+    x = scales.exact(0.0, max(course.seconds[-1] + course.bin_s for _, course in runs))
+    rules, colour, plan = objective_rules(shown.slo_s), colour_of_runs(shown), runs[0][0].name
+    measured = any(run.kind == "measured" for run, _ in runs)
+
+    def lines(times: float, unit: str, of: Callable[[RunSeries, Course], Any]) -> tuple[Line, ...]:
+        """Predicted and measured for the plan itself, and of other systems what was measured, if anything."""
+        told = [(run, course) for run, course in runs if run.name == plan or run.kind == "measured" or not measured]
+        values = [(run, course, times * np.array(of(run, course), dtype=np.float64)) for run, course in told]
+        return tuple(
+            _over_time(course, of_run, _name(run), colour[run.name], _style(run, shown.runs), unit)
+            for run, course, of_run in values
+            if not np.isnan(of_run).all()
+        )
+
+    in_force = lines(100, "%", lambda run, _: run.in_force)
+    answers = lines(100, "%", lambda _, course: course.accuracy)
+    p95 = lines(1e3, "ms", lambda _, course: course.p95_s)
+    accuracies = scales.linear(_values(*in_force, *answers), zero=False, most=4, end=100)
+    latencies = scales.scaled([*_values(*p95), *(rule.y for rule in rules)])
+    course = runs[0][1]
+    counted = "" if course.bin_s == 1 else f", mean of {digits(course.bin_s)} s"
+    load = _over_time(course, np.array(course.load_qps), "", colours.LOAD, "solid", "requests/s")
     panels = [
-        _load(runs, x),
-        Panel("accuracy of the gear in force (%)", x, accuracies, tuple(in_force), height=130),
-        Panel("accuracy of the answers (%)", x, accuracies, tuple(answers), height=130),
-        Panel("p95 (ms)", x, _latencies(p95, rules), tuple(p95), rules, height=150),
+        Panel(f"load (requests/s{counted})", x, scales.linear(_values(load), most=3), (load,), height=100),
+        Panel("accuracy of the gear in force (%)", x, accuracies, in_force, height=130),
+        Panel("accuracy of the answers (%)", x, accuracies, answers, height=130),
+        Panel("p95 (ms)", x, latencies, p95, rules, height=150),
     ]
     sentence = (
         "As load rises, the plan shifts to gears that are cheaper and less accurate, and back when it falls. "
@@ -49,73 +57,41 @@ def day_chart(content: ReportContent) -> Chart | None:
     return Chart(
         "day",
         "What happens over the trace",
-        sentence + _told(runs),
+        sentence + _told([run for run, _ in runs]),
         "time (s)",
         tuple(panel for panel in panels if panel.marks),
     )
 
 
-def _load(runs: Sequence[RunSeries], x: scales.Scale) -> Panel:
-    run = next(run for run in runs if run.load_qps is not None)
-    counted = "" if run.bin_s == 1 else f", mean of {digits(run.bin_s)} s"
-    values = np.asarray(run.load_qps)
-    line = _over_time(run, values, "", colours.LOAD, "solid", "requests/s")
-    return Panel(f"load (requests/s{counted})", x, scales.linear(values.tolist(), most=3), (line,), height=100)
+def _over_time(course: Course, values: Floats, name: str, colour: str, style: Style, unit: str) -> Line:
+    texts = [f"{digits(s)} s: {digits(v)} {unit}" for s, v in zip(course.seconds, values.tolist(), strict=True)]
+    return Line(name, np.array(course.seconds) + course.bin_s / 2, values, colour, style, texts=texts, width=1.75)
 
 
-def _lines(
-    content: ReportContent, runs: Sequence[RunSeries], attribute: str, times: float, unit: str
-) -> Iterator[Line]:
-    """Predicted and measured for the plan itself, and of other systems what was measured, if anything."""
-    colour, plan = colour_of_runs(content), runs[0].name
-    measured = {run.name for run in runs if run.kind == "measured"}
-    for run in runs:
-        values = getattr(run, attribute)
-        if values is None or np.isnan(values).all() or (run.name != plan and run.kind == "predicted" and measured):
-            continue
-        yield _over_time(run, times * values, _name(run), colour[run.name], _style(run, content.runs), unit)
-
-
-def _over_time(run: RunSeries, values: Floats, name: str, colour: str, style: Style, unit: str) -> Line:
-    seconds = np.asarray(run.seconds)
-    texts = [f"{digits(s)} s: {digits(v)} {unit}" for s, v in zip(seconds.tolist(), values.tolist(), strict=True)]
-    return Line(name, seconds + run.bin_s / 2, values, colour, style, texts=texts, width=1.75)
-
-
-def _values(lines: Sequence[Line]) -> list[float]:
+def _values(*lines: Line) -> list[float]:
     return [float(value) for line in lines for value in line.y if not np.isnan(value)]
 
 
-def _latencies(lines: Sequence[Line], rules: Sequence[Rule]) -> scales.Scale:
-    return scales.scaled([*_values(lines), *(rule.y for rule in rules)])
-
-
-def latency_chart(content: ReportContent) -> Chart | None:
+def latency_chart(shown: Shown) -> Chart | None:
     """Latency at each percentile, on an axis that widens towards the tail."""
-    quantiles = [(r, q) for r in content.runs if (q := r.latency_quantiles) is not None and len(q.share) > 0]
-    if not quantiles:
+    runs = [(run, course) for run in shown.runs if (course := run.course) is not None and course.share]
+    if not runs:
         return None
-    colour = colour_of_runs(content)
-    marks: list[Mark] = []
-    shown_ms: list[float] = []
-    for run, q in quantiles:
-        kept = q.share >= FASTEST_SHOWN
-        ms = 1e3 * q.latency_s
-        shown_ms += ms[kept].tolist()
-        texts = [
-            f"{digits(100 * p)} % within {digits(v)} ms" for p, v in zip(q.share.tolist(), ms.tolist(), strict=True)
-        ]
-        marks.append(Line(_name(run), _nines(q.share), ms, colour[run.name], _style(run, content.runs), texts=texts))
-    end = max(float(_nines(q.share).max()) for _, q in quantiles)
+    colour, marks, shown_ms = colour_of_runs(shown), list[Mark](), list[float]()
+    for run, course in runs:
+        share, ms = np.array(course.share), 1e3 * np.array(course.latency_s)
+        shown_ms += ms[share >= FASTEST_SHOWN].tolist()
+        texts = [f"{digits(100 * p)} % within {digits(v)} ms" for p, v in zip(course.share, ms.tolist(), strict=True)]
+        marks.append(Line(_name(run), _nines(share), ms, colour[run.name], _style(run, shown.runs), texts=texts))
+    end = float(_nines(np.array([share for _, course in runs for share in course.share])).max())
     ticks = [(float(_nines(np.array([p]))[0]), f"{100 * p:g}") for p in PERCENTILES]
     x = scales.Scale(0.0, end, tuple(tick for tick in ticks if tick[0] <= end + 1e-6))
-    rules = () if content.slo_s is None else (objective_rule(content.slo_s),)
+    rules = objective_rules(shown.slo_s)
     y = scales.scaled([*shown_ms, *(rule.y for rule in rules)])
     return Chart(
         "latency",
         "Latency of all requests",
-        "How long the slowest requests take: the axis widens towards the tail."
-        + f" {_told([run for run, _ in quantiles])}",
+        f"How long the slowest requests take: the axis widens towards the tail. {_told([run for run, _ in runs])}",
         "percentile of answered requests",
         (Panel("latency (ms)", x, y, tuple(marks), rules, height=260),),
     )
@@ -131,9 +107,9 @@ def _told(runs: Sequence[RunSeries]) -> str:
     return f"{told}; a colour for each system." if len({run.name for run in runs}) > 1 else f"{told}."
 
 
-def colour_of_runs(content: ReportContent) -> dict[str, str]:
+def colour_of_runs(shown: Shown) -> dict[str, str]:
     """The plan has its own colour on all charts; a model alone, "only NAME", has the model's."""
-    of_models, names = model_colours(content), list(dict.fromkeys(run.name for run in content.runs))
+    of_models, names = colours.of_models(shown.models), list(dict.fromkeys(run.name for run in shown.runs))
     spare = [colour for colour in colours.MODELS if colour not in of_models.values()] or [*colours.MODELS]
     others = {name: spare[n % len(spare)] for n, name in enumerate(names)}
     return {

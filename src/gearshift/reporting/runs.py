@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
-from gearshift.errors import require
 from gearshift.load_generator.replay_result import Replay
 from gearshift.profiles.profile import Profile
-from gearshift.result import ServingResult, percentile
+from gearshift.result import ServingResult, percentile, percentiles
 from gearshift.simulator.simulate import Simulation
 
 Kind = Literal["predicted", "measured"]
@@ -26,42 +26,45 @@ FINE = 20
 _NINES = 1 - 10 ** -np.linspace(0, 3, 91)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyQuantiles:
-    """Latency in seconds (k,) at rising shares (k,) of the answered requests."""
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """A run over time, in bins of `bin_s` from each of `seconds` (n,) on, and its latencies.
 
-    share: Floats
-    latency_s: Floats
+    `load_qps`, `p95_s`, `accuracy` and `gear` (n,) are of the requests that were due then; p95 and
+    accuracy are unknown, NaN or null, where there were too few. `latency_s` (k,) are those at the
+    rising shares `share` (k,) of the answered requests.
+    """
+
+    bin_s: float
+    seconds: list[float]
+    load_qps: list[float]
+    p95_s: list[float | None]
+    accuracy: list[float | None]
+    gear: list[int]
+    share: list[float]
+    latency_s: list[float]
 
     def __post_init__(self) -> None:
-        require(len(self.share) == len(self.latency_s), "latency quantiles: shares and latencies differ in number")
+        n = len(self.seconds)
+        fits = all(len(each) == n for each in (self.load_qps, self.p95_s, self.accuracy, self.gear))
+        if not (fits and 0 < n <= MOST_BINS + 1 and self.bin_s > 0 and len(self.share) == len(self.latency_s)):
+            raise ValueError("its course over time has arrays of different lengths")
+        if min(self.gear) < 0:
+            raise ValueError("its course over time has a gear below 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSeries:
-    """One run of a system: its figures, its latencies, and series (n,) over bins from `seconds` (n,) on.
+    """One run of a system: its figures, and its course over time.
 
-    `bin_s` is the width of the bins. `in_force` is the accuracy that the plan predicts for the gears
-    in force, `accuracy` that of the answers to what arrived then, `p95_s` their latency; NaN where
-    there were too few. Two runs of one `name`, one predicted and one measured, stand together.
+    `in_force` is the accuracy that the plan predicts for the gears in force in each bin. Two runs of
+    one `name`, one predicted and one measured, stand together.
     """
 
     name: str
     kind: Kind
     result: ServingResult
-    seconds: Floats | None = None
-    bin_s: float = 1.0
-    load_qps: Floats | None = None
+    course: Course | None = None
     in_force: Floats | None = None
-    accuracy: Floats | None = None
-    p95_s: Floats | None = None
-    latency_quantiles: LatencyQuantiles | None = None
-
-    def __post_init__(self) -> None:
-        points = 0 if self.seconds is None else len(self.seconds)
-        for name in ("load_qps", "in_force", "accuracy", "p95_s"):
-            array = getattr(self, name)
-            require(array is None or len(array) == points, f"run {self.name!r}: {name} does not fit its seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,36 +130,37 @@ def series(
     latency_s: Floats,
     of_gears: Sequence[float] | None = None,
 ) -> RunSeries:
+    course = course_of(answers, latency_s)
+    by_gear = None if of_gears is None else in_force(answers.shifts, of_gears, course)
+    return RunSeries(name=name, kind=kind, result=result, course=course, in_force=by_gear)
+
+
+def course_of(answers: Answers, latency_s: Floats) -> Course:
     """Put the answers into bins of whole seconds; `latency_s` are all latencies, for the quantiles."""
     lasts_s = float(answers.arrivals_s.max(initial=0.0))
-    bin_s = next((width for width in BINS_S if lasts_s / width <= MOST_BINS), BINS_S[-1])
+    bin_s = float(next((width for width in BINS_S if lasts_s / width <= MOST_BINS), lasts_s / MOST_BINS))
     bins = int(lasts_s / bin_s) + 1
     counts = np.bincount((answers.arrivals_s / bin_s).astype(np.int64), minlength=bins)
     seconds: Floats = np.arange(bins, dtype=np.float64) * bin_s
     judged = ~np.isnan(answers.quality)
-    accuracy = mean_over_time(answers.answered_s[judged], answers.quality[judged], bins, bin_s)
-    return RunSeries(
-        name=name,
-        kind=kind,
-        result=result,
-        seconds=seconds,
-        bin_s=float(bin_s),
-        load_qps=counts / bin_s,
-        in_force=None if of_gears is None else in_force(answers.shifts, of_gears, seconds, bin_s),
-        accuracy=None if np.isnan(accuracy).all() else accuracy,
+    share, quantiles = latency_quantiles(latency_s)
+    return Course(
+        bin_s=bin_s,
+        seconds=seconds.tolist(),
+        load_qps=(counts / bin_s).tolist(),
         p95_s=p95_over_time(answers.answered_s, answers.latency_s, bins, bin_s),
-        latency_quantiles=latency_quantiles(latency_s),
+        accuracy=mean_over_time(answers.answered_s[judged], answers.quality[judged], bins, bin_s).tolist(),
+        gear=gear_series(answers.shifts, seconds).tolist(),
+        share=share.tolist(),
+        latency_s=quantiles,
     )
 
 
-def latency_quantiles(latency_s: Floats) -> LatencyQuantiles:
-    """Quantiles of the latencies (n,) of answered requests, dense towards the 99.9th."""
-    if len(latency_s) == 0:
-        return LatencyQuantiles(share=np.zeros(0), latency_s=np.zeros(0))
-    highest = max(0.5, 1 - 1 / len(latency_s))
-    shares = _NINES[highest >= _NINES]
-    rising = np.sort(latency_s)
-    return LatencyQuantiles(share=shares, latency_s=np.array([percentile(rising, float(p)) for p in shares]))
+def latency_quantiles(latency_s: Floats) -> tuple[Floats, list[float]]:
+    """Rising shares of the answered requests, dense towards the 99.9th, and the latencies (n,) at them."""
+    highest = max(0.5, 1 - 1 / max(1, len(latency_s)))
+    shares = _NINES[highest >= _NINES] if len(latency_s) else np.zeros(0)
+    return shares, percentiles(latency_s, shares.tolist())
 
 
 def gear_series(gears: Sequence[tuple[float, int]], seconds: Floats) -> NDArray[np.int64]:
@@ -166,9 +170,9 @@ def gear_series(gears: Sequence[tuple[float, int]], seconds: Floats) -> NDArray[
     return values[np.searchsorted(times, seconds, side="right")]
 
 
-def in_force(shifts: Sequence[tuple[float, int]], of_gears: Sequence[float], seconds: Floats, bin_s: float) -> Floats:
+def in_force(shifts: Sequence[tuple[float, int]], of_gears: Sequence[float], course: Course) -> Floats:
     """The mean accuracy of the gears in force in each bin: gears that are alike make no steps."""
-    fine = (seconds[:, None] + (np.arange(FINE) + 0.5) * bin_s / FINE).ravel()
+    fine = (np.array(course.seconds)[:, None] + (np.arange(FINE) + 0.5) * course.bin_s / FINE).ravel()
     gears = np.minimum(gear_series(shifts, fine), len(of_gears) - 1)
     return np.asarray(np.asarray(of_gears, dtype=np.float64)[gears].reshape(-1, FINE).mean(axis=1))
 
@@ -183,21 +187,16 @@ def mean_over_time(arrivals_s: Floats, values: Floats, bins: int, bin_s: float) 
     return np.asarray(np.divide(sums, counts, out=np.full(bins, np.nan), where=counts >= LEAST_IN_WINDOW - 0.5))
 
 
-def p95_over_time(arrivals_s: Floats, latency_s: Floats, bins: int, bin_s: float) -> Floats | None:
+def p95_over_time(arrivals_s: Floats, latency_s: Floats, bins: int, bin_s: float) -> list[float | None]:
     """The 95th percentile of latency in a window about each bin; NaN where it has too few answers."""
     known = ~np.isnan(latency_s)
     order = np.argsort(arrivals_s[known], kind="stable")
     arrivals_s, latency_s = arrivals_s[known][order], latency_s[known][order]
-    if not len(latency_s):
-        return None
     middles, half = (np.arange(bins) + 0.5) * bin_s, _window(bins, len(latency_s)) * bin_s / 2
     from_, to = (np.searchsorted(arrivals_s, middles + side * half) for side in (-1, 1))
-    return np.array(
-        [
-            percentile(latency_s[a:b], 0.95) if b - a >= LEAST_IN_WINDOW else np.nan
-            for a, b in zip(from_, to, strict=True)
-        ]
-    )
+    return [
+        percentile(latency_s[a:b], 0.95) if b - a >= LEAST_IN_WINDOW else np.nan for a, b in zip(from_, to, strict=True)
+    ]
 
 
 def _window(bins: int, answers: int) -> int:

@@ -10,7 +10,7 @@ from gearshift.errors import NoAnswer
 from gearshift.serving.door.origins import OwnNames
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.sockets import bound_sockets
-from gearshift.serving.http.attempts import Attempts, respond_error
+from gearshift.serving.http.attempts import Attempts, Routed, respond_error
 from gearshift.serving.http.http_exchange import HttpExchange, Work, read_body
 from gearshift.serving.http.routes import MOST_BODY_BYTES
 from gearshift.serving.http.server import HttpServer
@@ -20,7 +20,8 @@ from gearshift.serving.operate.promise import PROMISE_PATH
 from gearshift.serving.pages.dashboard import dashboard_page
 from gearshift.serving.pages.front_page import HTML
 from gearshift.serving.pages.live import LIVE_PATH
-from gearshift.serving.serve import ending_signals, run_loop
+from gearshift.serving.server import origin_of, signals_to
+from gearshift.support.event_loop import loop_factory, run_in_own_loop
 from gearshift.support.http import address_of, tls_context
 
 AUTHORIZATION, LAST_EVENT_ID = b"authorization", b"last-event-id"
@@ -48,52 +49,28 @@ def show_dashboard(
     tls = tls_context(ca_file) if address_of(url).secure else None
     key = None if key_file is None else key_in(key_file)
 
-    async def main() -> int:
+    async def main() -> None:
+        signalled = asyncio.Event()
         async with HttpClient(url, tls=tls) as client:
-            return await _serve(_Passing(client, url, key), url, host, port, say)
+            with signals_to(signalled.set), bound_sockets(host, port) as socks:
+                server = HttpServer(_Passing(client, url, key).handler, ServerSettings(host=host, port=port))
+                await server.start(*socks)
+                try:
+                    say(f"{url} is shown at {origin_of(socks[0])}/dashboard")
+                    await signalled.wait()
+                finally:
+                    await server.stop(LONGEST_END_S)
 
-    run_loop(main())
-
-
-async def _serve(passing: "_Passing", url: str, host: str, port: int, say: Say) -> int:
-    loop, signalled = asyncio.get_running_loop(), asyncio.Event()
-    for number in ending_signals():
-        loop.add_signal_handler(number, signalled.set)
-    with bound_sockets(host, port) as socks:
-        server = HttpServer(passing, ServerSettings(host=host, port=port))
-        await server.start(*socks)
-        try:
-            here = socks[0].getsockname()
-            say(f"{url} is shown at http://{f'[{here[0]}]' if ':' in here[0] else here[0]}:{here[1]}/dashboard")
-            await signalled.wait()
-        finally:
-            await server.stop(LONGEST_END_S)
-    return 0
+    run_in_own_loop(main(), loop_factory=loop_factory())
 
 
 class _Passing:
-    """Gives the page, and passes on what it asks for (`connections.Handler`)."""
+    """Gives the page, and passes on what it asks for."""
 
     def __init__(self, client: HttpClient, url: str, key: str | None) -> None:
         self._client, self._url, self._key = client, url, key
         self._names = OwnNames()
-        self._attempts = Attempts(lambda: True)
-
-    def begun(self, exchange: HttpExchange) -> None:
-        self._attempts.attempt(exchange, self._route)
-
-    def completed(self, exchange: HttpExchange) -> None:
-        if exchange.then is not None:
-            self._attempts.attempt(exchange, exchange.then)
-
-    def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
-        if exchange.measure is not None:
-            self._attempts.attempt(exchange, self._measure, part_bytes)
-
-    @staticmethod
-    def _measure(exchange: HttpExchange, part_bytes: int) -> None:
-        if exchange.measure is not None:
-            exchange.measure(part_bytes)
+        self.handler = Routed(Attempts(lambda: True), self._route)
 
     def _route(self, exchange: HttpExchange) -> Work | None:
         self._names.require_known(exchange.headers)

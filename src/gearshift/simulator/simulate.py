@@ -46,6 +46,7 @@ from gearshift.simulator.scaled_cores import (
 )
 from gearshift.simulator.simulation import UNBOUNDED, Simulation
 from gearshift.simulator.whole_kernel import no_records, takes_whole_kernel
+from gearshift.support.compiling.by_address import by_address
 from gearshift.workload import Workload
 
 __all__ = ["UNBOUNDED", "Prepared", "Simulation", "prepare", "simulate", "simulate_tables"]
@@ -305,8 +306,10 @@ def simulate_tables(
     continues = np.zeros(0, dtype=np.bool_) if workload.continues is None else workload.continues
     scaling, samples = make_scaling(tables), (workload.arrivals_ns, continues, np.asarray(certainty))
 
+    given = by_address(kernel.Given(plan, settings, state, queues, graph, scaling, cores, out, *samples))
+
     def run_until(until_ns: int) -> None:
-        kernel.run(plan, settings, state, queues, graph, scaling, cores, out, *samples, until_ns)
+        kernel.run(given, until_ns)
 
     if shared is None:
         run_until(NEVER_NS)

@@ -1,7 +1,6 @@
 """The outcome of a simulation in plain data, and its figures."""
 
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.decisions import Ending, LogRow
+from gearshift.display import in_notebook
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.profiles.several import Profiles, as_one
 from gearshift.result import ServingResult, composed_quality, summarise
@@ -209,9 +209,7 @@ class Simulation:
             independent_samples=int(np.count_nonzero(np.bincount(one.workload.record))),
         )
 
-    def _repr_html_(self) -> str:
-        """In a notebook."""
-        return str(import_module("gearshift.reporting.notebooks.objects").simulation_html(self))
+    _repr_html_ = in_notebook
 
 
 def _earlier(changes: NDArray[np.int64], by_ns: int) -> NDArray[np.int64]:

@@ -22,7 +22,8 @@ from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.profiles.tuples import OUTERMOST, JointRecords
 from gearshift.simulator.kernel.recorded_rows import resolved
 from gearshift.simulator.simulate import simulate_tables
-from gearshift.simulator.whole_kernel import WHOLE_KERNEL
+from gearshift.simulator.whole_kernel import WHOLE_KERNEL, takes_whole_kernel
+from gearshift.support.compiling.ready import note_ready
 from gearshift.workload import Workload
 
 
@@ -61,6 +62,10 @@ def warm_up(nodes: tuple[str, ...] = ("task",), *, deadline_ns: int | None = Non
     held = np.ones((len(pipeline.edges), 1, 1), dtype=np.bool_)
     recorded = resolved(plan, tables, {"task": _records(nodes)}, held) if len(nodes) > 1 else None
     simulate_tables(tables, np.array([[0, 1]]), np.ones((1, 1)), workload, recorded=recorded)
+    if refines and (deadline_ns is None or takes_whole_kernel()):
+        note_ready("refinement")
+    elif len(nodes) == 1 and deadline_ns is None:
+        note_ready("gears")
 
 
 def _records(nodes: tuple[str, ...]) -> JointRecords:

@@ -50,6 +50,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.{places}f} %"
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def money(amount: float) -> str:
     """An amount without a currency, with two decimals, or three digits where it is below 1."""
     told = f"{amount:,.2f}"

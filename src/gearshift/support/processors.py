@@ -42,6 +42,8 @@ def processors_of(process: int = 0) -> set[int]:
 
 def pin(processors: Collection[int], process: int = 0) -> bool:
     """Keep a process, or the calling thread, on these; False, with a warning, where forbidden."""
+    if set(processors) == processors_of(process):
+        return True
     try:
         os.sched_setaffinity(process, processors)
     except AttributeError:

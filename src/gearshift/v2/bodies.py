@@ -1,11 +1,12 @@
 """Structs of the Open Inference Protocol V2: JSON bodies, and a request in any encoding."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from gearshift.model import Arrays
+from gearshift.model import DATATYPES, Arrays
 from gearshift.request import LEAST_URGENT, BulkWork
 
 LONGEST_TIMEOUT_US = 1 << 52
@@ -74,7 +75,7 @@ class InputTensor(msgspec.Struct):
     name: str
     shape: list[Annotated[int, _bounds(minimum=1)]]
     datatype: str
-    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    data: msgspec.Raw | UnsetType = UNSET
     parameters: InputParameters | None = None
 
 
@@ -128,21 +129,46 @@ class IndexBody(msgspec.Struct):
 # Answers in JSON ---------------------------------------------------------------------------------
 
 
-class WrittenTensor(msgspec.Struct):
-    """An output: its data flat, or as bytes after the JSON."""
+class BinarySize(msgspec.Struct):
+    """Bytes of the tensor after the JSON."""
+
+    binary_data_size: int
+
+
+class AnsweredTensor(msgspec.Struct):
+    """An output: its data as a flat list, or as bytes after the JSON."""
 
     name: str
-    datatype: str
-    shape: tuple[int, ...]
-    data: list[Any] | msgspec.UnsetType = msgspec.UNSET
-    parameters: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    datatype: Literal[tuple(DATATYPES)]  # type: ignore[valid-type]
+    shape: Sequence[int]
+    data: list[bool | int | float | str | None] | UnsetType = UNSET
+    parameters: BinarySize | UnsetType = UNSET
 
 
-class WrittenAnswer(msgspec.Struct):
-    """An answer, as `answers.InferAnswer` describes it."""
+class HowAnswered(msgspec.Struct):
+    """The gear at the end, the longest queueing and run time of any row, and the outcome.
+
+    `degraded` answers lack a later model of the cascade, `late` ones came after the deadline. Of a
+    pipeline `gearshift_missing` has the nodes without an answer, with `node`, `row` and `reason`,
+    and with `is_output` where the row has no answer at all; `gearshift_cut` has the fan-outs that
+    took a part of their `rows`; both are lists in JSON.
+    """
+
+    gear: int
+    queue_s: float
+    run_s: float
+    outcome: Literal["answered", "degraded", "late"]
+    reason: str | UnsetType = UNSET
+    remaining_s: float | UnsetType = UNSET
+    gearshift_missing: str | UnsetType = UNSET
+    gearshift_cut: str | UnsetType = UNSET
+
+
+class InferAnswer(msgspec.Struct, kw_only=True):
+    """The answer to an inference."""
 
     model_name: str
     model_version: str
-    id: str | msgspec.UnsetType
-    parameters: dict[str, Any]
-    outputs: Sequence[WrittenTensor]
+    id: str | UnsetType = UNSET
+    parameters: HowAnswered
+    outputs: Sequence[AnsweredTensor]

@@ -3,7 +3,7 @@
 import grpc
 
 SERVICE = "inference.GRPCInferenceService"
-RETRY_AFTER = (("grpc-retry-pushback-ms", "1000"),)
+RETRY_PUSHBACK_MS = "grpc-retry-pushback-ms"
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,

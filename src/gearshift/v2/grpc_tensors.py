@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -105,9 +106,8 @@ def parse_request(
     arrays: dict[str, NDArray[Any]] = {}
     for number, tensor in enumerate(message.inputs):
         shape = list(tensor.shape)
-        spec = declared_input(tensor.name, tensor.datatype, shape, inputs, limits)
+        spec = declared_input(tensor.name, tensor.datatype, shape, inputs, limits, arrays)
         where = f"input {spec.name!r}"
-        require(spec.name not in arrays, "is given twice", where=where)
         _refuse_parameters(tensor.parameters, where)
         if raw:
             require(not tensor.HasField("contents"), "has contents beside raw ones", where=where)
@@ -195,7 +195,7 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer, more: Va
         model_name=operator,
         model_version=MODEL_VERSION,
         id=request.id,
-        parameters=parameters({**answer_parameters(answer), **more}),
+        parameters=parameters({**msgspec.to_builtins(answer_parameters(answer)), **more}),
         outputs=[tensor(name=n, datatype=datatype_named(a.dtype), shape=a.shape) for n, a in arrays.items()],
     )
     parts: list[bytes | memoryview] = [rest.SerializeToString()]

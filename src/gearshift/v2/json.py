@@ -16,14 +16,15 @@ from gearshift.model import DATATYPES, TensorSpec
 from gearshift.request import Answer
 from gearshift.v2.binary import BinaryTensors, read_tensor, write_tensor
 from gearshift.v2.bodies import (
+    AnsweredTensor,
     AskedOutput,
+    BinarySize,
     IndexBody,
+    InferAnswer,
     InferBody,
     InferParameters,
     InferRequest,
     InputTensor,
-    WrittenAnswer,
-    WrittenTensor,
 )
 from gearshift.v2.packing import datatype_named
 from gearshift.v2.tensors import (
@@ -79,7 +80,7 @@ def parse_request(
     require_few_tensors(len(request.inputs), len(request.outputs or ()), limits)
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in request.inputs:
-        spec = declared(tensor, inputs, arrays, limits)
+        spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits, arrays)
         in_json = tensor.parameters is None and tensor.data is not msgspec.UNSET
         array = None if in_json else binary_array(tensor, binary, spec)
         if array is None:
@@ -109,15 +110,6 @@ def decode_body(text: bytes | memoryview) -> InferBody:
 
 def no_request(error: Exception) -> InvalidInput:
     return InvalidInput(f"the body is no inference request: {error}")
-
-
-def declared(
-    tensor: InputTensor, inputs: Mapping[str, TensorSpec], arrays: Mapping[str, NDArray[Any]], limits: Limits
-) -> TensorSpec:
-    spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits)
-    if spec.name in arrays:
-        raise InvalidInput("is given twice", where=f"input {spec.name!r}")
-    return spec
 
 
 def whole(
@@ -262,10 +254,15 @@ def encode_answer(operator: str, request: InferRequest, answer: Answer) -> tuple
     return (b"".join([text, *buffers]), len(text)) if buffers else (text, None)
 
 
-def encode_with(operator: str, request: InferRequest, answer: Answer, tensors: Sequence[WrittenTensor]) -> bytes:
+def encode_with(operator: str, request: InferRequest, answer: Answer, tensors: Sequence[AnsweredTensor]) -> bytes:
     """Encode the JSON of an answer; `large_json` relies on the outputs being last in it."""
-    parameters = answer_parameters(answer)
-    whole = WrittenAnswer(operator, MODEL_VERSION, request.id or msgspec.UNSET, parameters, tensors)
+    whole = InferAnswer(
+        model_name=operator,
+        model_version=MODEL_VERSION,
+        id=request.id or msgspec.UNSET,
+        parameters=answer_parameters(answer),
+        outputs=tensors,
+    )
     try:
         return _ENCODER.encode(whole)
     except UnicodeEncodeError:
@@ -274,8 +271,8 @@ def encode_with(operator: str, request: InferRequest, answer: Answer, tensors: S
         raise
 
 
-def written_tensor(name: str, array: NDArray[Any], data: list[Any]) -> WrittenTensor:
-    return WrittenTensor(name, datatype_named(array.dtype), array.shape, data)
+def written_tensor(name: str, array: NDArray[Any], data: list[Any]) -> AnsweredTensor:
+    return AnsweredTensor(name, datatype_named(array.dtype), array.shape, data)
 
 
 def elements(name: str, array: NDArray[Any]) -> list[Any]:
@@ -307,11 +304,10 @@ def _not_in_json(name: str, what: str) -> NotAcceptable:
     )
 
 
-def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> WrittenTensor:
+def binary_tensor(name: str, array: NDArray[Any], buffers: list[bytes | memoryview]) -> AnsweredTensor:
     buffer = write_tensor(array)
     buffers.append(buffer)
-    size = {"binary_data_size": len(buffer)}
-    return WrittenTensor(name, datatype_named(array.dtype), array.shape, parameters=size)
+    return AnsweredTensor(name, datatype_named(array.dtype), array.shape, parameters=BinarySize(len(buffer)))
 
 
 def encode(content: object) -> bytes:

@@ -27,7 +27,7 @@ from gearshift.v2 import json as v2_json
 from gearshift.v2.bodies import InferBody, InferRequest, InputTensor
 from gearshift.v2.packing import Buffer
 from gearshift.v2.pieces import STEP_BYTES, pieces, without_escapes
-from gearshift.v2.tensors import Limits, answered_arrays
+from gearshift.v2.tensors import Limits, answered_arrays, declared_input
 
 LARGE_BYTES = 256 << 10
 """Larger bodies and answers are processed in steps; one of this size takes some milliseconds."""
@@ -68,7 +68,7 @@ async def parse_request(
     request = _bounded(text, len(inputs) + 1)
     arrays: dict[str, NDArray[Any]] = {}
     for tensor in request.inputs:
-        spec = v2_json.declared(tensor, inputs, arrays, limits)
+        spec = declared_input(tensor.name, tensor.datatype, tensor.shape, inputs, limits, arrays)
         array = v2_json.binary_array(tensor, binary, spec)
         arrays[spec.name] = await _numbers(tensor, spec, hold) if array is None else array
     return v2_json.whole(request, arrays, inputs, outputs, binary)

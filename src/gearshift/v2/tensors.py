@@ -5,7 +5,7 @@ Both decode tensors in their own way, check them here, and encode the plain Pyth
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput
 from gearshift.model import DATATYPES, Arrays, TensorSpec
 from gearshift.request import LEAST_URGENT, Answer, BulkWork, RowFacts
-from gearshift.v2.bodies import LONGEST_TIMEOUT_US, InferRequest
+from gearshift.v2.bodies import LONGEST_TIMEOUT_US, HowAnswered, InferRequest
 
 SERVER_NAME = "gearshift"
 MODEL_VERSION = "1"
@@ -55,9 +55,14 @@ def require_few_tensors(inputs: int, outputs: int, limits: Limits) -> None:
 
 
 def declared_input(
-    name: str, datatype: str, shape: Sequence[int], specs: Mapping[str, TensorSpec], limits: Limits
+    name: str,
+    datatype: str,
+    shape: Sequence[int],
+    specs: Mapping[str, TensorSpec],
+    limits: Limits,
+    before: Container[str] = (),
 ) -> TensorSpec:
-    """Return the operator's input by name; raises `InvalidInput` if type or shape do not fit.
+    """Return the operator's input by name; raises `InvalidInput` if type or shape do not fit, or it came `before`.
 
     One value for each row may have shape (n,) or, as the codecs of MLServer write it, (n, 1).
     """
@@ -83,6 +88,8 @@ def declared_input(
         raise InvalidInput(
             f"has {count} elements by its shape, at most {most_elements} are taken", where=f"input {name!r}"
         )
+    if name in before:
+        raise InvalidInput("is given twice", where=f"input {name!r}")
     return spec
 
 
@@ -242,26 +249,18 @@ def _asked_arrays(request: InferRequest, answer: Answer) -> Arrays:
     return selected
 
 
-def answer_parameters(answer: Answer) -> dict[str, Any]:
-    """Return gear, times and outcome; `reason` if degraded or answered by time, `remaining_s` with a deadline.
-
-    Of a pipeline also which nodes have no answer, and which fan-outs took a part of their rows.
-    """
-    parameters: dict[str, Any] = {
-        "gear": answer.gear,
-        "queue_s": answer.queue_s,
-        "run_s": answer.run_s,
-        "outcome": answer.outcome,
-    }
+def answer_parameters(answer: Answer) -> HowAnswered:
+    """`reason` if degraded or answered by time, `remaining_s` with a deadline."""
+    how = HowAnswered(answer.gear, answer.queue_s, answer.run_s, answer.outcome)  # type: ignore[arg-type]
     if answer.reason and answer.outcome in ("answered", "degraded"):
-        parameters["reason"] = answer.reason
+        how.reason = answer.reason
     if answer.remaining_s is not None:
-        parameters["remaining_s"] = answer.remaining_s
+        how.remaining_s = answer.remaining_s
     if answer.missing:
-        parameters["gearshift_missing"] = _in_json(answer.missing)
+        how.gearshift_missing = _in_json(answer.missing)
     if answer.cut:
-        parameters["gearshift_cut"] = _in_json(answer.cut)
-    return parameters
+        how.gearshift_cut = _in_json(answer.cut)
+    return how
 
 
 def _row_facts(name: str, rows: Sequence[RowFacts]) -> NDArray[Any]:

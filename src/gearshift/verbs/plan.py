@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     AnyProfile = Profile | LanguageProfile | PathLike
 
-Planner = Annotated[str | None, Option("The planner that searches.", choices=tuple(planners.MODULES))]
+Planner = Annotated[str | None, Option("The planner that searches.", choices=tuple(planners.for_()))]
 
 
 def plan(

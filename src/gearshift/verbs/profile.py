@@ -55,7 +55,7 @@ def profile(
     path = project_file(Path(project))
     kind, of_rows = kind_of_project(path), {"cores": cores, "core_share": core_share}
     given = {name: value for name, value in of_rows.items() if value not in (ONE_CORE, 1.0)}
-    kind.require_supported("profile", "", given)
+    kind.require_supported("profile", "one", given)
     made: Profile | Profiles | LanguageProfile
     made = kind.profile(path, out=out, seed=seed, progress=progress, notice=notice, timed=timed, **of_rows)
     return made
@@ -96,7 +96,7 @@ def profile_from_records(
     """
     kind = kind_of_records(Path(folder))
     of_kind: dict[str, Any] = {"certainty": certainty, "raw_run_times": raw_run_times}
-    kind.require_supported("profile_from_records", "", of_kind)
+    kind.require_supported("profile_from_records", "one", of_kind)
     made: Profile | LanguageProfile = kind.profile_from_records(
         Path(folder), out=out, operator=operator, seed=seed, **of_kind
     )

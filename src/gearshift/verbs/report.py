@@ -2,28 +2,23 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from gearshift.errors import GearshiftError, require
-from gearshift.gear import GearPlan
-from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.profile import Profile
-from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress, plan_and_records, silent, trace_for, traces_for
+from gearshift.support.files import PathLike, write_atomically
+from gearshift.verbs.common.inputs import Notice, Progress, noted, silent, traces_of
 from gearshift.verbs.common.options import Option, ProfileOfPlan
 from gearshift.verbs.kinds.registry import kind_of_plan
-from gearshift.verbs.tokens.inputs import plan_and_language_profile, plans_language
 from gearshift.workload import Trace
 
-if TYPE_CHECKING:
-    from gearshift.planner.largest_alone import LargestAlone
+UNKNOWN = "Without a trace nothing was simulated."
+"""The note on a page of a plan whose trace is not known."""
 
 
 def report(
     plan: PathLike,
     out: PathLike,
     *,
-    trace: Trace | PathLike | None = None,
+    trace: Trace | PathLike | Mapping[str, Trace | PathLike] | None = None,
     profile: ProfileOfPlan = None,
     replay: Annotated[
         PathLike | None,
@@ -32,100 +27,24 @@ def report(
             "--log. Not for graphs, several pipelines or language models."
         ),
     ] = None,
+    progress: Progress = silent,
+    notice: Notice = noted,
 ) -> Path:
     """Write a self-contained HTML page about a plan, with a simulation of its trace or of `trace`.
 
-    Without any trace the page has no simulation. `replay` is a file with a measured run, which is
-    shown beside what is predicted. Plans of language models have a page in tokens.
+    For several pipelines `trace` is a mapping that replaces some of the plan's own. Where the trace of
+    some pipeline is known neither way the page has no simulation. `replay` is a file with a measured
+    run, which is shown beside what is predicted. `notice` is called where the plan's own trace may have
+    changed, and for requests that no language model can hold.
     """
-    if plans_language(plan):
-        require(
-            replay is None,
-            "a page about language models shows no measured run",
-            where="replay",
-            remedy="leave it out, and use `gearshift validate`, which shows what is predicted beside what is measured",
-        )
-        return _of_language(Path(plan), Path(out), trace, profile)
-    from gearshift.reporting.content import accuracy_of_gears, compose
-    from gearshift.reporting.measured_file import read_measured
-    from gearshift.reporting.report_page import write_report
+    from gearshift.reporting.drawing.page import html_page
 
-    made, records = kind_of_plan(plan).kind.inputs(plan, profile=profile)[1:]
-    measured = records.only
-    arrivals = trace_for(made, plan, trace) if trace is not None or made.trace.path else None
-    runs = () if arrivals is None else (("gear plan", _simulated(made, {made.name: arrivals}, profile=measured)),)
-    is_own = arrivals is not None and arrivals.sha256 == made.trace.sha256
-    measured_runs = []
-    if replay is not None:
-        devices, slo_s = len(made.hardware.devices), made.pipeline.objective.latency_s
-        of_gears = accuracy_of_gears(made.pipeline)
-        measured_runs.append(read_measured(replay, "gear plan", slo_s=slo_s, devices=devices, of_gears=of_gears))
-    content = compose(
-        made,
-        measured,
-        title=f"Gear plan for {made.name}",
-        simulations=runs,
-        others=measured_runs,
-        largest=_largest(made, measured, arrivals) if arrivals is not None and is_own else None,
-        trace=arrivals,
-    )
-    write_report(Path(out), content)
-    return Path(out)
-
-
-def _simulated(plan: GearPlan, traces: Mapping[str, Trace], **records: Any) -> Any:
-    kind = kind_of_plan(plan).kind
-    return kind.simulate(kind.inputs(plan, **records), traces)
-
-
-def _largest(plan: GearPlan, profile: Profile, arrivals: Trace) -> "LargestAlone | None":
-    """None where it cannot be said: the page is about the plan."""
-    from gearshift.planner.largest_alone import largest_alone
-
-    try:
-        return largest_alone(plan, profile, arrivals)
-    except GearshiftError:
-        return None
-
-
-def _of_language(plan: Path, out: Path, trace: Trace | PathLike | None, profile: ProfileOfPlan) -> Path:
-    from gearshift.planner.language.compared.alone import each_language_alone
-    from gearshift.reporting.language.page import write_language_page
-
-    made, measured = plan_and_language_profile(plan, profile)
-    if trace is None and not made.trace.path:
-        write_language_page(out, made, measured)
-        return out
-    arrivals = trace_for(made, plan, trace)
-    run = _simulated(made, {made.name: arrivals}, profile=measured)
-    write_language_page(out, made, measured, run, each_language_alone(made, measured, arrivals))
-    return out
-
-
-def report_pipelines(
-    plan: PathLike,
-    out: PathLike,
-    *,
-    traces: Mapping[str, Trace | PathLike] | None = None,
-    simulated: bool = True,
-    progress: Progress = silent,
-) -> Path:
-    """As `report`, for graphs and for several pipelines: the graph of each, its gears, charts and time.
-
-    `traces` replace some of those that the plan names. Without `simulated` nothing is served, and
-    the page has no numbers of a run.
-    """
-    from gearshift.planner.one_alone import each_alone
-    from gearshift.reporting.pipelines_page import simulated as as_simulated
-    from gearshift.reporting.pipelines_page import write_pipelines_page
-
-    made, measured, joint = plan_and_records(plan) if simulated else (read_plan(Path(plan)), {}, {})
-    found = {}
-    if simulated:
-        arrivals = traces_for(made, plan, traces)
-        progress("simulating the plan", 0.0)
-        run = _simulated(made, arrivals, profiles=measured, joint=joint)
-        found = as_simulated(made, measured, run, each_alone(made, measured, joint, arrivals, progress=progress))
+    kind, shape, made = kind_of_plan(plan)
+    kind.require_supported("report", shape, {"profile": profile, "replay": replay})
+    known = trace is not None or all(source.path for source in made.traces.values())
+    arrivals = traces_of(made, plan, trace, notice=notice) if known else {}
+    sections = kind.sections(plan, made, arrivals, profile=profile, replay=replay, progress=progress, notice=notice)
     progress("drawing the page", 1.0)
-    write_pipelines_page(Path(out), made, found)
+    note = "" if known else UNKNOWN
+    write_atomically(Path(out), html_page(f"Gear plan for {', '.join(made.pipelines)}", note, sections).encode())
     return Path(out)

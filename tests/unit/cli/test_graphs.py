@@ -7,11 +7,13 @@ import msgspec
 import pytest
 
 from gearshift.plans.plan_file import read_plan, write_plan
-from gearshift.reporting.pipelines_page import pipelines_page
+from gearshift.reporting.drawing.page import html_page
+from gearshift.reporting.rows_page import pipelines_sections
+from gearshift.reporting.shown import shown_of_each
 from tests.little_task import write_little_task
 from tests.unit.cli.little import run
 from tests.unit.planner.joint.mixed import write_mixed
-from tests.unit.reporting.test_report_page import figures
+from tests.unit.reporting.test_rows_page import figures
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +198,8 @@ def test_the_plan_of_a_graph_tells_its_cost_and_that_of_other_numbers_of_devices
     assert [(one["devices"], one["price_per_hour"]) for one in facts["what_if"]] == [(1, 0.5), (3, 1.5), (4, 2.0)]
     assert "1.00 an hour at 0.50 each" in done.output
     assert "1 more" in done.output[done.output.index("Devices and cost") :]
-    page = pipelines_page(read_plan(tmp_path / "plan.json"), {})
+    made = read_plan(tmp_path / "plan.json")
+    page = html_page("", "", pipelines_sections(made, shown_of_each(made, {})))
     assert "<dt>an hour costs</dt><dd>1.00<small>" in page
     assert ">1 more</th>" in page
 

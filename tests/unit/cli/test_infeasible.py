@@ -53,7 +53,7 @@ def cases() -> list[Any]:
             marks=[pytest.mark.long]
             * (planner not in SHORT or (planner in SLOW and (ACCURACY in asked or kind.startswith("too much")))),
         )
-        for planner in planners.MODULES
+        for planner in planners.for_()
         for kind, (_, asked, _) in KINDS.items()
         if not (planner == TAKES_ONE_OBJECTIVE and len(asked) > 1)
         and not (planner == KNOWS_THE_TRACE and "load for an accuracy" in kind)

@@ -51,7 +51,7 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with all of `made`, in which the default planner is the fake one."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "optimal", "tests.unit.planner.fake")
     fake.asked.clear()
     return tmp_path
 
@@ -189,7 +189,7 @@ def test_two_objectives_without_devices_ask_for_the_fewest(place: Path, monkeypa
         assert (planner.name, request.objective.accuracy, request.latency_s) == ("single", 0.8, 0.05)
         return fake.made(request, 2, latency_s=0.04)
 
-    monkeypatch.setattr("gearshift.planner.fewest.fewest_devices", fewest_devices)
+    monkeypatch.setattr("gearshift.planner.contract.ladder.fewest_devices", fewest_devices)
     asked = ("plan", "profile", "--trace", "t.csv", "--p95-ms", 50, "--accuracy", 0.8)
     assert run(*asked, "--planner", "single").exit_code == 0
     assert read_plan(place / "plan.json").predictions["task"].accuracy == 0.87

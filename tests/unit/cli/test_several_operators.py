@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gearshift.hardware import identical_devices
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.several.coordinate import Coordination, together_in_order
 from gearshift.planner.several.layouts import layouts_of
 from gearshift.planner.several.request import SeveralRequest

@@ -17,7 +17,7 @@ from gearshift.load_generator.targets import Counters, ModelRuns, Reply, Sending
 from gearshift.observability.metrics import Metrics
 from gearshift.policies.batching import FULL
 from gearshift.v2.grpc_messages_pb2 import ModelInferRequest, ModelInferResponse
-from gearshift.v2.grpc_status import RETRY_AFTER, SERVICE
+from gearshift.v2.grpc_status import RETRY_PUSHBACK_MS, SERVICE
 
 INPUTS = {"x": np.array([[1.5, 2.0]], dtype=np.float32), "text": np.array(["a"], dtype=object)}
 URGENT = Sending(deadline_s=0.25, priority=3)
@@ -136,7 +136,7 @@ def test_a_status_of_grpc_is_the_one_of_http_that_means_the_same(code: grpc.Stat
 
 
 def test_unavailable_is_a_refusal_where_the_server_says_so_and_a_broken_connection_else() -> None:
-    assert called(grpc.StatusCode.UNAVAILABLE, RETRY_AFTER) == Reply(503, "why")
+    assert called(grpc.StatusCode.UNAVAILABLE, ((RETRY_PUSHBACK_MS, "1000"),)) == Reply(503, "why")
     with pytest.raises(NoAnswer, match="why"):
         called(grpc.StatusCode.UNAVAILABLE, ())
 

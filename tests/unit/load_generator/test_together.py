@@ -13,7 +13,7 @@ from gearshift.load_generator.replay import Stream, replay_together
 from gearshift.load_generator.replay_result import Replay
 from gearshift.load_generator.sources import source_from_records
 from gearshift.load_generator.targets import Sending
-from gearshift.serving.operate.task import read_task
+from gearshift.serving.rows.task import read_task
 from gearshift.workload import Workload
 from tests.two_tasks import write_two_tasks
 

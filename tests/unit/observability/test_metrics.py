@@ -60,7 +60,7 @@ def test_the_router_s_process_is_told_of():
 def test_readiness_and_the_last_gear_are_metrics():
     async def use(server: Server) -> list[bool]:
         ready = (await server.ask("GET", "/metrics")).body.decode()
-        server.service.stop_accepting()
+        server.service.refuse_new()
         ending = (await server.ask("GET", "/metrics")).body.decode()
         assert "gearshift_last_gear 0.0" in ready
         assert "gearshift_predicted_accuracy 0.8" in ready

@@ -8,7 +8,7 @@ import numpy as np
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.search.optimal import single_model_plan
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.space.request import PlanRequest

@@ -14,11 +14,10 @@ from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.baselines import placement_heuristic, single
-from gearshift.planner.baselines.placement_heuristic import exclusive_placement, placements_by_rule
+from gearshift.planner.baselines.one_gear import SINGLE
+from gearshift.planner.baselines.restricted import PLACEMENT_HEURISTIC, exclusive_placement, placements_by_rule
 from gearshift.planner.contract import ladder
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import Planner, SoFar
 from gearshift.planner.search.optimal import single_model_plan
 from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front, single_models
 from gearshift.planner.space.request import PlanRequest
@@ -87,14 +86,14 @@ def test_an_accuracy_that_no_candidate_has_is_infeasible(name: str) -> None:
 @pytest.mark.parametrize(
     ("objective", "sentence"),
     [
-        (Objective(), "there is neither a latency nor an accuracy objective; give a latency, an accuracy, or both"),
-        (Objective(latency_s=0.1, confidence=0.9), "the objective has a confidence of 0.9, which the baselines do not"),
+        (Objective(), "there is no objective; give a latency, an accuracy, or both"),
+        (Objective(latency_s=0.1, confidence=0.9), "planner {!r} takes no confidence"),
     ],
 )
 def test_objectives_that_baselines_do_not_take_are_refused(name: str, objective: Objective, sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         planners.plan(name, little_request(objective=objective))
-    assert str(caught.value).startswith(sentence)
+    assert str(caught.value).startswith(sentence.format(name))
 
 
 @pytest.mark.parametrize("name", ["single", "static-cascade"])
@@ -201,11 +200,13 @@ def test_model_switching_for_both_says_how_accurate_it_gets() -> None:
 # Latency objectives for accuracies, and frontiers ---------------------------------------------------------------------
 
 
-def by_ladder(request: PlanRequest, best_within: Callable[[SoFar], GearPlan] = single.PLANNER.best_within) -> Planner:
+def by_ladder(
+    request: PlanRequest, best_within: Callable[[SoFar], GearPlan] = SINGLE.best_within
+) -> Planner[PlanRequest]:
     """`single`, or another search for a latency, on a ladder to an accuracy of 0.9."""
     best = max(single_models(request), key=lambda one: one.accuracy)
     return ladder.planner(
-        "ladder", lambda _: ladder.WithinLatency(best_within, dataclasses.replace(best, accuracy=0.9))
+        "ladder", lambda _: ladder.OfCascades(request, best_within, dataclasses.replace(best, accuracy=0.9))
     )
 
 
@@ -241,7 +242,7 @@ def test_load_that_no_latency_helps_to_carry_is_infeasible_at_once() -> None:
 def test_the_frontier_of_a_ladder_finds_every_model_once() -> None:
     request = little_request(devices=5)
     best = max(single_models(request), key=lambda one: one.accuracy)
-    made = ladder.frontier_by_ladder(SoFar(request), ladder.WithinLatency(single.PLANNER.best_within, best))
+    made = ladder.frontier_by_ladder(SoFar(request), ladder.OfCascades(request, SINGLE.best_within, best))
     assert [models_of(p) for p in made] == [[("m0",)], [("m1",)], [("m2",)]]
 
 
@@ -304,7 +305,7 @@ def test_exclusive_placements_put_one_model_on_a_device_and_within_its_memory(
 @pytest.mark.long
 def test_models_that_do_not_fit_together_are_placed_on_devices_of_their_own() -> None:
     request = little_request(hardware=identical_devices(3, memory_bytes=GIB // 2), trace=BUSY)
-    made = placement_heuristic.PLANNER.plan(request)
+    made = PLACEMENT_HEURISTIC.plan(request)
     devices = [replica.device_ids for replica in made.placement.replicas]
     assert len(devices) == len(set(devices)) == 3
     assert made.predictions["task"].share_late <= 0.05

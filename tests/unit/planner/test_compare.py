@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gearshift.cli.views.rows.compare import as_csv
 from gearshift.errors import InvalidInput
 from gearshift.objective import Objective
 from gearshift.planner import planners
@@ -28,13 +27,14 @@ from gearshift.planner.compare import (
 )
 from gearshift.planner.side_by_side import interrupts_held, run_side_by_side
 from gearshift.planner.space.request import PlanRequest
-from gearshift.reporting.comparison_page import comparison_page
+from gearshift.reporting.comparison import comparison_sections, runs_of
+from gearshift.reporting.drawing.page import html_page
 from gearshift.simulator.compared.cocktail import fewest_devices_cocktail
 from tests.unit.planner.fake import result
 from tests.unit.planner.little import PROFILE, little_request
 from tests.unit.simulator.compared.test_cocktail import independent_profile
 
-WORST = worst_accuracy(PROFILE)
+WORST = worst_accuracy(little_request())
 IMPOSSIBLE = Objective(latency_s=1e-6)
 
 
@@ -145,8 +145,8 @@ def test_a_plan_that_the_budget_cut_short_is_marked(monkeypatch: pytest.MonkeyPa
         marked = run_planner("single", little_request())
         assert (marked.error, marked.unfinished) == (None, unfinished)
         found = compared([marked], WORST)
-        assert (", unfinished" in comparison_page(found, title="", note="")) == unfinished
-        assert as_csv(found).splitlines()[1].split(",")[-2] == str(unfinished)
+        assert (", unfinished" in html_page("", "", comparison_sections(found))) == unfinished
+        assert runs_of(found.runs).csv.splitlines()[1].split(",")[-2] == str(unfinished)
 
 
 def test_cocktail_is_simulated_with_the_fewest_devices() -> None:
@@ -166,7 +166,7 @@ def test_cocktail_that_cannot_meet_the_latency_is_a_run_that_says_so() -> None:
 
 def test_cocktail_can_be_compared_where_predictions_are_recorded() -> None:
     assert COCKTAIL in comparable(independent_profile())
-    assert comparable(PROFILE) == tuple(planners.MODULES)
+    assert comparable(PROFILE) == tuple(planners.for_())
     require_comparable(["optimal", COCKTAIL], independent_profile())
     with pytest.raises(InvalidInput, match=r"Cocktail\+ needs recorded predictions .*; leave cocktail\+ out"):
         require_comparable(["optimal", COCKTAIL], PROFILE)
@@ -185,7 +185,7 @@ def test_rows_of_the_grid_step_up_to_the_best_accuracy_and_not_past_it() -> None
 
 
 def test_a_bug_in_a_planner_is_an_error_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planners.MODULES, "broken", "tests.unit.planner.little")
+    monkeypatch.setitem(planners.for_(), "broken", "tests.unit.planner.little")
     found = run_planner("broken", little_request())
     assert found.error is not None
     assert found.error["kind"] == "bug"
@@ -204,7 +204,7 @@ def test_runs_side_by_side_come_in_order_and_none_ends_the_others() -> None:
     deadly: PlanRequest = dataclasses.replace(fine, trace=Deadly())  # type: ignore[arg-type]
     told: list[str] = []
     jobs = [("single", request) for request in (fine, impossible, deadly)]
-    runs = run_side_by_side(run_planner, jobs, processes=2, progress=lambda what, _: told.append(what))
+    runs = run_side_by_side(jobs, processes=2, progress=lambda what, _: told.append(what))
     assert runs[0].predicted is not None
     assert [None if r.error is None else r.error["kind"] for r in runs] == [None, "infeasible", "died"]
     assert runs[2].error == {"kind": "died", "message": "its process ended with status 3"}
@@ -219,7 +219,7 @@ def test_an_interrupt_keeps_the_runs_that_have_ended() -> None:
         if what.startswith("1 of 3 runs"):
             raise KeyboardInterrupt
 
-    runs = run_side_by_side(run_planner, jobs, processes=1, progress=interrupt)
+    runs = run_side_by_side(jobs, processes=1, progress=interrupt)
     assert [None if r.error is None else r.error["kind"] for r in runs] == [None, "interrupted", "interrupted"]
     assert count_interrupted(runs) == 2
     assert compared(runs, 0.5).device_counts == (len(jobs[0][1].hardware.devices),)
@@ -230,7 +230,7 @@ def test_an_interrupt_before_a_run_has_ended_is_raised() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_side_by_side(run_planner, [("single", little_request())], processes=1, progress=interrupt)
+        run_side_by_side([("single", little_request())], processes=1, progress=interrupt)
 
 
 def test_an_interrupt_that_another_thread_takes_waits_as_well() -> None:

@@ -10,8 +10,9 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.explain import Explanation, explain, neighbours
+from gearshift.planner.explain import Explanation, explain
 from gearshift.planner.search.optimal import PLANNER, single_model_plan
+from gearshift.planner.what_if import neighbours
 from gearshift.plans.plan_file import encode_plan, read_plan
 from tests.unit.planner import fake
 from tests.unit.planner.little import PROFILE, constant_plan, little_request, little_trace
@@ -82,7 +83,7 @@ def test_another_trace_than_the_plans_own_is_told() -> None:
 
 
 def test_the_same_planner_is_asked_for_one_device_fewer_and_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "fake", "tests.unit.planner.fake")
     hardware = Hardware(devices=(Device(id="cpu-2"), Device(id="cpu-0")))
     made = fake.plan(little_request(hardware=hardware))
     fake.asked.clear()
@@ -96,7 +97,7 @@ def test_the_same_planner_is_asked_for_one_device_fewer_and_one_more(monkeypatch
 
 
 def test_a_neighbour_without_a_plan_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "fake", "tests.unit.planner.fake")
     made = fake.plan(little_request())
     operator = msgspec.structs.replace(made.pipelines["task"], objective=Objective(latency_s=fake.LEAST_S / 2))
     (more,) = neighbours(msgspec.structs.replace(made, pipelines={"task": operator}), PROFILE, little_trace())
@@ -113,7 +114,7 @@ def test_the_same_range_of_load_is_planned_for_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         "gearshift.planner.search.plan_search.MOST_CELLS", 0
     )  # published planners have ranges of their own
-    monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "optimal", "tests.unit.planner.fake")
     fake.asked.clear()
     tight = plan(little_request(latency_s=0.01))
     neighbours(tight, PROFILE, little_trace())
@@ -129,7 +130,7 @@ def test_a_plan_of_one_cascade_at_all_loads_is_planned_for_again_up_to_what_it_w
 ) -> None:
     constant = constant_plan(little_request(latency_s=0.03))
     assert len(constant.pipelines["task"].gears) == 2
-    monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "optimal", "tests.unit.planner.fake")
     fake.asked.clear()
     neighbours(constant, PROFILE, little_trace())
     assert fake.asked[0].ranges == 20
@@ -153,7 +154,7 @@ def test_a_neighbour_is_asked_for_what_the_plan_was_asked_for_and_not_for_what_w
     made = planners.plan("optimal", accurate)
     kept = made.pipelines["task"].objective
     assert kept.latency_s is not None
-    monkeypatch.setitem(planners.MODULES, "optimal", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "optimal", "tests.unit.planner.fake")
     fake.asked.clear()
     neighbours(made, PROFILE, accurate.trace)
     fewer, more = fake.asked

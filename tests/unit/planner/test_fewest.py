@@ -7,7 +7,7 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.fewest import devices_like, fewest_devices
+from gearshift.planner.contract.ladder import devices_like, fewest_devices
 from tests.often import first_short
 from tests.unit.planner.little import little_request
 

@@ -7,9 +7,9 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware
 from gearshift.objective import Asked, Objective
 from gearshift.planner import largest_alone as module
-from gearshift.planner.baselines import single
+from gearshift.planner.baselines.one_gear import SINGLE
+from gearshift.planner.contract.ladder import devices_like
 from gearshift.planner.evaluate import steady_state
-from gearshift.planner.fewest import devices_like
 from gearshift.planner.largest_alone import largest_alone
 from tests.unit.planner import fake
 from tests.unit.planner.little import PROFILE, little_request, little_trace
@@ -41,7 +41,7 @@ def uses_the_largest(devices: int) -> bool:
     """Whether one model at all loads can be the largest, planned with the same margin."""
     request = little_request(latency_s=0.05, devices=devices, ranges=4)
     margin = dataclasses.replace(request, max_qps=1.15 * float(request.upper_ends()[-1]))
-    return single.PLANNER.plan(margin).pipelines["task"].gears[0].cascade.models == ("m2",)
+    return SINGLE.plan(margin).pipelines["task"].gears[0].cascade.models == ("m2",)
 
 
 def test_the_devices_are_like_the_first_that_suits_the_model_and_so_is_their_price() -> None:

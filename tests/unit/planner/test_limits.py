@@ -125,7 +125,7 @@ def each_planner(limit: Callable[[], PlanRequest], short: bool) -> list[Any]:
             id=f"{planner}-{limit.__name__}",
             marks=[pytest.mark.long] * (not short and planner != planners.DEFAULT),
         )
-        for planner in planners.MODULES
+        for planner in planners.for_()
     ]
 
 
@@ -146,7 +146,7 @@ def test_a_limit_is_planned_for(planner: str, limit: Callable[[], PlanRequest], 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "planner", [pytest.param(p, marks=pytest.mark.long if p != planners.DEFAULT else ()) for p in planners.MODULES]
+    "planner", [pytest.param(p, marks=pytest.mark.long if p != planners.DEFAULT else ()) for p in planners.for_()]
 )
 def test_a_thousand_devices_are_planned_for(planner: str) -> None:
     hardware = identical_devices(1024, memory_bytes=DEVICE_BYTES)
@@ -155,14 +155,14 @@ def test_a_thousand_devices_are_planned_for(planner: str) -> None:
     assert made.predictions["task"].share_late <= 0.05
 
 
-@pytest.mark.parametrize("planner", first_short(list(planners.MODULES), 3))
+@pytest.mark.parametrize("planner", first_short(list(planners.for_()), 3))
 def test_where_no_model_fits_any_device_it_says_so(planner: str) -> None:
     hardware = identical_devices(2, memory_bytes=1000)
     with pytest.raises(GearshiftError, match="no model fits the memory of any device"):
         planners.plan(planner, request(hardware=hardware))
 
 
-@pytest.mark.parametrize("planner", first_short(list(planners.MODULES), 3))
+@pytest.mark.parametrize("planner", first_short(list(planners.for_()), 3))
 def test_more_load_than_one_device_carries_is_told(planner: str) -> None:
     with pytest.raises(GearshiftError) as caught:
         planners.plan(planner, request(trace=Trace(np.arange(0, 10**9, 10**5), 1.0)))
@@ -184,7 +184,7 @@ SLOW_FRONTIERS = ("model-switching", "optimal", "placement-heuristic", "refine")
 
 @pytest.mark.parametrize("limit", CHEAPEST)
 @pytest.mark.parametrize(
-    "planner", [pytest.param(p, marks=pytest.mark.long if p in SLOW_FRONTIERS else ()) for p in planners.MODULES]
+    "planner", [pytest.param(p, marks=pytest.mark.long if p in SLOW_FRONTIERS else ()) for p in planners.for_()]
 )
 def test_a_limit_has_a_frontier(planner: str, limit: Callable[[], PlanRequest]) -> None:
     asked = dataclasses.replace(limit(), objective=Objective())

@@ -12,8 +12,8 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import nearest, planners
-from gearshift.planner.contract.ladder import WithinLatency, best_by_ladder
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.ladder import OfCascades, best_by_ladder
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.nearest import feasible_or_nearest
 from gearshift.planner.search.optimal import restricted
 from gearshift.planner.search.plan_search import PlanSearch
@@ -28,7 +28,7 @@ from tests.worlds import synthetic_profile
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planner that answers at once, infeasible under 12.3451 ms or over an accuracy of 0.87659."""
-    monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "fake", "tests.unit.planner.fake")
     fake.asked.clear()
 
 
@@ -278,7 +278,7 @@ def test_errors_name_range_model_and_device_where_they_are_raised() -> None:
     made = single_plan("m0")
     both = asked(latency_s=0.02, accuracy=0.85)
     unplaced = evaluated(both, Cascade(models=("m2",)))
-    ladder = WithinLatency(lambda _: made, dataclasses.replace(unplaced, accuracy=0.9))
+    ladder = OfCascades(both, lambda _: made, dataclasses.replace(unplaced, accuracy=0.9))
     ends = [
         lambda: best_by_ladder(SoFar(both), ladder),
         lambda: best_by_ladder(SoFar(asked(accuracy=0.85)), ladder),
@@ -297,7 +297,7 @@ def test_errors_name_range_model_and_device_where_they_are_raised() -> None:
 
 def test_an_accuracy_of_no_candidate_blames_neither_range_nor_device() -> None:
     best = evaluated(asked(accuracy=0.85), Cascade(models=("m2",)))
-    ladder = WithinLatency(lambda _: single_plan("m0"), dataclasses.replace(best, accuracy=0.8))
+    ladder = OfCascades(asked(accuracy=0.85), lambda _: single_plan("m0"), dataclasses.replace(best, accuracy=0.8))
     with pytest.raises(Infeasible, match=r"no candidate has an accuracy of 0\.85, on any devices") as caught:
         best_by_ladder(SoFar(asked(accuracy=0.85)), ladder)
     assert (caught.value.load_range, caught.value.bottleneck, caught.value.nearest_accuracy) == ("", "", 0.8)

@@ -13,9 +13,9 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import OutOfTime, SoFar
+from gearshift.planner.contract.planner import OutOfTime, SoFar
 from gearshift.planner.evaluate import spike_recovery
-from gearshift.planner.search import accuracy_objective
+from gearshift.planner.search import optimal
 from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.search.slo_search import SloSearch
@@ -176,14 +176,14 @@ def test_a_confidence_claims_less_than_the_estimate() -> None:
 def test_plans_are_held_against_part_b_only_where_part_a_says_that_the_bound_can_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(accuracy_objective, "CERTIFICATES", 2)
+    monkeypatch.setattr(optimal, "CERTIFICATES", 2)
     made = plan(rising(seed=1, accuracy=0.785))  # one device and two fall short of it
     assert len(made.hardware.devices) == 3
 
 
 @pytest.mark.long
 def test_where_the_looks_at_part_b_ran_out_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accuracy_objective, "CERTIFICATES", 2)
+    monkeypatch.setattr(optimal, "CERTIFICATES", 2)
     with pytest.raises(Infeasible) as caught:
         plan(rising(seed=2, accuracy=0.76))  # on part A one device has it, on part B not even three have
     assert "no plan on 3 devices was shown to have an accuracy of 0.76 with confidence 0.9" in caught.value.reason

@@ -16,7 +16,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.search.capacities import bounds_of
 from gearshift.planner.search.optimal import PLANNER
 from gearshift.planner.search.plan_search import SAME_ACCURACY, PlanSearch

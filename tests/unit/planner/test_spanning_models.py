@@ -15,18 +15,17 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.baselines.placement_heuristic import exclusive_placement
-from gearshift.planner.fewest import fewest_devices
+from gearshift.planner.baselines.restricted import exclusive_placement
+from gearshift.planner.contract.ladder import fewest_devices
 from gearshift.planner.space.cascade_search import CandidateCascade
-from gearshift.planner.space.hosts import place_everywhere
+from gearshift.planner.space.hosts import bytes_per_device, place_everywhere
 from gearshift.planner.space.request import PlanRequest
-from gearshift.planner.space.ways import bytes_per_device
 from gearshift.workload import Trace
 from tests.often import first_short, often
 from tests.unit.planner.little import little_trace
 from tests.unit.planner.spanning import CURVES, curve, mixed, nodes, spanning_profile, spanning_request
 
-NAMES = sorted(set(planners.MODULES) - {"refine"})
+NAMES = sorted(set(planners.for_()) - {"refine"})
 """Plans that refine have no replicas that span devices, which `plans/served.py` refuses."""
 QUICK = ["coordinate", "single", "static-cascade"]
 LIGHT: dict[str, Any] = {"trace": little_trace(low_qps=1, high_qps=2), "max_qps": 4.0}

@@ -3,19 +3,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gearshift.gear import GearPlan, OtherDevices
+from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.planner import planners
 from gearshift.planner.space.request import PlanRequest
 from gearshift.planner.what_if import what_if
 from gearshift.plans.plan_file import read_plan, write_plan
+from gearshift.result import OtherDevices
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request
 
 
 @pytest.fixture
 def faked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planners.MODULES, "fake", "tests.unit.planner.fake")
+    monkeypatch.setitem(planners.for_(), "fake", "tests.unit.planner.fake")
 
 
 def test_devices_fewer_and_more_are_planned_for_the_latency_alone_and_have_their_price(faked: None) -> None:

@@ -5,9 +5,9 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, ExpectedGain
 from gearshift.errors import InvalidInput
-from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, alone
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.plans.plan_diff import diff

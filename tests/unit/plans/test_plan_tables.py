@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, ExpectedGain, TimedQuality
 from gearshift.errors import InvalidInput
-from gearshift.gear import ExpectedGain, GearPlan, LoadRange, TimedQuality
+from gearshift.gear import GearPlan, LoadRange
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement

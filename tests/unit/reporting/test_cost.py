@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from gearshift.reporting.cost import per_million, requests_per_s
-from tests.unit.reporting.test_report_page import result
+from tests.unit.reporting.test_rows_page import result
 
 
 def test_a_million_requests_cost_the_hours_that_they_take() -> None:

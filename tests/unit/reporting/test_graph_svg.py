@@ -1,7 +1,9 @@
 import xml.etree.ElementTree as ET
 
+from gearshift.reporting.drawing.page import html_page
 from gearshift.reporting.graph_svg import graph_svg, places
-from gearshift.reporting.pipelines_page import pipelines_page
+from gearshift.reporting.rows_page import pipelines_sections
+from gearshift.reporting.shown import shown_of_each
 from tests.graph_task import graph_plan
 
 
@@ -26,7 +28,7 @@ def test_edges_have_their_conditions_and_nodes_their_kind() -> None:
 
 
 def test_a_page_without_a_run_has_graph_gears_and_plan() -> None:
-    page = pipelines_page(graph_plan(), {})
+    page = html_page("", "", pipelines_sections(graph_plan(), shown_of_each(graph_plan(), {})))
     for title in ("The graph of pairs", "Gears of pairs", "The plan"):
         assert f"<h2>{title}</h2>" in page
     assert "Nodes of pairs" not in page

@@ -7,10 +7,10 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.load_generator.replay_result import COLUMNS, Effort, Replay, empty_log, gear_shifts, lateness_of
-from gearshift.reporting.measured_file import course_of, read_measured
+from gearshift.reporting.measured_file import read_measured
 from gearshift.reporting.runs import measured_series
 from gearshift.result import latency_summary
-from tests.unit.reporting.test_report_page import result
+from tests.unit.reporting.test_rows_page import result
 
 
 def read(path: Path):  # type: ignore[no-untyped-def]
@@ -45,25 +45,25 @@ def a_replay() -> Replay:
 
 def test_the_course_that_replay_prints_is_read_again_with_the_gears_in_force(tmp_path: Path) -> None:
     run = a_replay()
-    (tmp_path / "run.json").write_bytes(msgspec.json.encode(run.as_json() | {"over_time": course_of(run)}))
+    (tmp_path / "run.json").write_bytes(
+        msgspec.json.encode(run.as_json() | {"over_time": measured_series("", run).course})
+    )
     made, of_log = read(tmp_path / "run.json"), measured_series("mine", run, [0.9, 0.8])
-    assert made.seconds is not None
-    assert made.seconds.tolist() == list(range(10))
-    for name in ("load_qps", "p95_s", "accuracy"):
-        np.testing.assert_array_equal(getattr(made, name), getattr(of_log, name))
+    assert made.course is not None
+    assert of_log.course is not None
+    assert made.course.seconds == list(range(10))
+    for name in ("load_qps", "p95_s", "accuracy", "latency_s"):
+        known, of_run = (np.array(getattr(one.course, name), dtype=np.float64) for one in (made, of_log))
+        np.testing.assert_array_equal(known, of_run)
     assert made.in_force is not None
     assert made.in_force[[0, -1]] == pytest.approx([0.9, 0.8])
-    assert made.p95_s is not None
-    assert made.p95_s[[0, -1]] == pytest.approx([0.05, 0.1])
-    assert made.latency_quantiles is not None
-    assert of_log.latency_quantiles is not None
-    np.testing.assert_array_equal(made.latency_quantiles.latency_s, of_log.latency_quantiles.latency_s)
+    assert (made.course.p95_s[0], made.course.p95_s[-1]) == (pytest.approx(0.05), pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("wrong", [{"gear": [0]}, {"gear": [-1] * 10}, {"bin_s": "x"}, {"seconds": []}])
 def test_a_course_that_does_not_fit_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
     run = a_replay()
-    course = msgspec.to_builtins(course_of(run)) | wrong
+    course = msgspec.to_builtins(measured_series("", run).course) | wrong
     (tmp_path / "run.json").write_bytes(msgspec.json.encode(run.as_json() | {"over_time": course}))
     with pytest.raises(InvalidInput, match="is no replay"):
         read(tmp_path / "run.json")
@@ -81,12 +81,11 @@ def test_a_log_gives_the_course_over_time_and_counts_what_was_not_answered(tmp_p
     run = read(tmp_path / "run.csv")
     assert (run.result.requests, run.result.share_refused, run.result.share_late) == (100, 0.1, pytest.approx(0.1))
     assert run.result.accuracy == 1
-    assert run.load_qps is not None
-    assert run.load_qps.tolist() == [10.0] * 10
+    assert run.course is not None
+    assert run.course.load_qps == [10.0] * 10
     assert run.in_force is not None
     assert run.in_force[[0, -1]] == pytest.approx([0.9, 0.8])
-    assert run.p95_s is not None
-    assert np.nanmax(run.p95_s) == pytest.approx(0.05)
+    assert np.nanmax(np.array(run.course.p95_s)) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(

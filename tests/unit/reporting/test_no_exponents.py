@@ -27,10 +27,9 @@ from gearshift.plans.prices import priced
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import headline
 from gearshift.reporting.language.words import cascade_text
-from gearshift.reporting.notebooks.inline import Line, chart
-from gearshift.reporting.notebooks.objects import plan_html, result_html
+from gearshift.reporting.notebooks import chart, plan_html, result_html
 from gearshift.result import LatencySummary
-from gearshift.serving.operate.replan import _said
+from gearshift.serving.rows.replan import _said
 from gearshift.support.numbers import between_times, plain
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request
@@ -105,7 +104,7 @@ TOLD: dict[str, Callable[[float], object]] = {
     ),
     "a cascade": lambda value: Cascade(models=("a", "b"), thresholds=(value,)),
     "a cascade of language models": lambda value: cascade_text(Cascade(models=("a", "b"), thresholds=(value,))),
-    "a chart in a notebook": lambda value: chart("t", "s", Line("", (0.0, value), (0.0, value))),
+    "a chart in a notebook": lambda value: chart("t", "s", (0.0, value), (0.0, value)),
 }
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from gearshift.gear import GearPlan, GearPrediction
 from gearshift.planner.compare import Run
-from gearshift.reporting.comparison_columns import titles
-from gearshift.reporting.content import answered_by, compose, range_points
+from gearshift.reporting.comparison import runs_of
 from gearshift.reporting.gear_rows import gear_rows
 from gearshift.reporting.headline import refinement_in_words
-from gearshift.reporting.report_page import page_of
+from gearshift.reporting.shown import answered_by, range_points, shown_of
 from gearshift.simulator.simulate import Simulation, simulate
 from gearshift.workload import Trace, Workload
 from tests.little_task import little_plan, little_profile, refining_plan
+from tests.unit.reporting.test_rows_page import page_of
 
 PROFILE = little_profile()
 GEAR = GearPrediction(load_qps=1.0, accuracy=0.9, latency_p95_s=0.1, share_late=0.0, utilisation=0.5)
@@ -56,12 +56,12 @@ def test_the_page_says_that_a_plan_refines_with_its_median_and_the_share_by_time
     hurried: tuple[GearPlan, Simulation],
 ) -> None:
     plan, run = hurried
-    page = page_of(compose(plan, PROFILE, title="t", simulations=[("gear plan", run)], trace=TRACE))
+    page = page_of(shown_of(plan, PROFILE, simulations=[("gear plan", run)], trace=TRACE))
     assert "This plan refines while there is time" in page
     assert "<dt>p50</dt>" in page
     assert "<th>by time</th>" in page
     gears, _ = predicted(little_plan(PROFILE.sha256))
-    assert "refines" not in page_of(compose(gears, PROFILE, title="t", trace=TRACE))
+    assert "refines" not in page_of(shown_of(gears, PROFILE, trace=TRACE))
 
 
 def test_the_terminal_says_that_a_plan_refines_with_its_median(hurried: tuple[GearPlan, Simulation]) -> None:
@@ -81,6 +81,6 @@ def test_a_comparison_has_a_column_of_medians_and_where_something_refines_the_sh
 ) -> None:
     result = hurried[0].predictions["sums"]
     run = Run(planner="a", devices=1, latency_objective_s=1.0, planning_s=1.0, predicted=result)
-    assert titles([run])[-4:] == ["p50", "p95", "late", "by time"]
+    assert runs_of([run]).titles[-5:-1] == ["p50", "p95", "late", "by time"]
     plain = msgspec.structs.replace(run, predicted=msgspec.structs.replace(result, share_by_time=msgspec.UNSET))
-    assert titles([plain])[-3:] == ["p50", "p95", "late"]
+    assert runs_of([plain]).titles[-4:-1] == ["p50", "p95", "late"]

@@ -13,9 +13,9 @@ from gearshift.runtime.service.service import Service
 from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.http.application import Application
 from gearshift.serving.http.handlers import Handlers
-from gearshift.serving.operate.assembly import make_service
 from gearshift.serving.operate.control import Control
-from gearshift.serving.operate.task import ServingTask, read_task
+from gearshift.serving.rows.assembly import make_service
+from gearshift.serving.rows.task import ServingTask, read_task
 from tests.two_tasks import write_two_tasks
 from tests.unit.serving.http.test_application import Server
 

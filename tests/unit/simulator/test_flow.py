@@ -3,9 +3,8 @@ import pytest
 from gearshift.cascade import Cascade
 from gearshift.gear import LoadRange
 from gearshift.pipeline import When
-from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.steady import Candidate, SteadyTuples
+from gearshift.planner.joint.steady import Candidate, SteadyTuples, place
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.flow import PipelineFlow, flows, in_words
 from gearshift.simulator.simulate import simulate

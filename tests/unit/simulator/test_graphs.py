@@ -12,8 +12,7 @@ from gearshift.decisions import Decision, Ending
 from gearshift.errors import InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.pipeline import Edge, FanOut, Node, When
-from gearshift.planner.joint.answers import answers
-from gearshift.planner.joint.composed import composed_query
+from gearshift.planner.joint.composed import answers, composed_query
 from gearshift.planner.joint.replay import replay
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.profiles.curves import performance_models

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gearshift.decisions import Decision
 from gearshift.errors import InvalidInput
-from gearshift.gear import GearPlan, PlannedLoad
+from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.placement import Placement
@@ -18,7 +18,7 @@ from gearshift.plans.plan_tables import plan_tables
 from gearshift.policies.batching import FULL, LONGEST_WAIT
 from gearshift.profiles.profile import Profile
 from gearshift.simulator.simulate import UNBOUNDED, Simulation, simulate, simulate_tables
-from gearshift.workload import Workload, merge_workloads
+from gearshift.workload import PlannedLoad, Workload, merge_workloads
 from tests.conformance.plans import MS, Case, cases, cases_of_several
 from tests.conformance.small import small_gear, small_plan_of, small_workload
 from tests.often import often

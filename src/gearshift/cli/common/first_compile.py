@@ -6,23 +6,29 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from gearshift.support.compiling.ready import Kernel, is_ready
 from gearshift.support.numbers import MOST_SHARE
 
 Tell = Callable[[str, float], None]
 
-ABOUT_S = 40.0
-"""It takes 20 to 60 s of a processor."""
+ABOUT_S = 20.0
+"""It takes 10 to 30 s of a processor."""
+SIMULATES: dict[str, Sequence[Kernel]] = {
+    "plan": ("gears", "refinement"),
+    **dict.fromkeys(("compare", "explain", "report", "simulate", "validate"), ("gears",)),
+}
+"""The kernels that verbs need at their defaults, for plans of one operator."""
 EVERY_S = 0.5
 COMPILING = "compiling the simulator, once after an install or an update"
 RUN = (
-    "import runpy; from gearshift.support.process_end import die_with_parent\n"
-    "if die_with_parent({}): runpy.run_module({!r}, run_name='__main__')"
+    "import runpy, sys; from gearshift.support.process_end import die_with_parent\n"
+    "if die_with_parent({}): sys.argv = {!r}; runpy.run_module({!r}, run_name='__main__')"
 )
 LOGGER = "gearshift.support.compiled"
-KERNEL, KERNEL_FOLDER = "gearshift.simulator.warm_up", "simulator-kernel-loop"
+KERNEL = "gearshift.simulator.warm_up"
 
 
 @contextmanager
@@ -74,10 +80,10 @@ class Meanwhile:
         self._process: subprocess.Popen[bytes] | None = None
         self._began_s = 0.0
 
-    def begin(self) -> None:
-        if self._process is None and not _is_compiled():
+    def begin(self, kernels: Sequence[Kernel] = ("gears", "refinement")) -> None:
+        if self._process is None and not all(map(is_ready, kernels)):
             nothing = subprocess.DEVNULL
-            code = RUN.format(os.getpid(), KERNEL)
+            code = RUN.format(os.getpid(), ["", *("--refine" for each in kernels if each == "refinement")], KERNEL)
             self._process = subprocess.Popen([sys.executable, "-P", "-c", code], stdout=nothing, stderr=nothing)
             self._began_s = time.monotonic()
 
@@ -95,7 +101,13 @@ class Meanwhile:
             self._process.wait()
 
 
-def _is_compiled() -> bool:
-    from gearshift.support.compiled import cache_folder
-
-    return any((cache_folder() / KERNEL_FOLDER).glob("*.nbi"))
+@contextmanager
+def compiled_meanwhile(verb: str | None) -> Iterator[None]:
+    """Begin with what `verb` is going to simulate with, beside the reading of its input; its first simulation waits."""
+    meanwhile = Meanwhile()
+    if verb in SIMULATES:
+        meanwhile.begin(SIMULATES[verb])
+    try:
+        yield
+    finally:
+        meanwhile.end()

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gearshift.cli.common.first_compile import compiling_told
+from gearshift.cli.common.first_compile import compiled_meanwhile, compiling_told
 from gearshift.cli.common.folding import folded
 from gearshift.cli.common.option_table import as_keywords
 from gearshift.cli.common.streams import forget_the_rest, interrupted_code, json_alone, told_if_full, write_result
@@ -111,7 +111,8 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     def run(json: str | None, **arguments: Any) -> None:
         output = Output(json)
         try:
-            with json_alone() if output.json_alone else nullcontext():
+            meanwhile = compiled_meanwhile(click.get_current_context().info_name)
+            with json_alone() if output.json_alone else nullcontext(), meanwhile:
                 function(output, **as_keywords(arguments))
             with told_if_full():
                 sys.stdout.flush()

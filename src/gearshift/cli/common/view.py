@@ -34,6 +34,14 @@ class Compared(NamedTuple):
     asked: Mapping[str, Any]
 
 
+class Page(NamedTuple):
+    """The title, note and sections of a page."""
+
+    title: str
+    note: str
+    sections: Sequence[Any]
+
+
 class View:
     """Shows any result as it stands in `--json`; kinds show theirs as tables and sentences."""
 
@@ -52,7 +60,7 @@ class View:
     def grid_csv(self, compared: Compared) -> str:
         raise InvalidInput("a comparison of this kind has no grid of fewest devices", remedy="leave --grid-csv out")
 
-    def comparison_page(self, compared: Compared) -> str:
+    def comparison_page(self, compared: Compared) -> Page:
         raise InvalidInput("a comparison of this kind has no page", remedy="leave --out out")
 
     def explanation(self, output: Output, found: Any, inputs: Inputs) -> None:

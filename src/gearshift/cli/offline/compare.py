@@ -38,9 +38,9 @@ from gearshift.verbs.kinds.registry import kind_of_profile
     "--planners",
     type=listed,
     metavar="NAMES",
-    help=f"Planners, between commas, of {', '.join(registry.MODULES)}, {COCKTAIL} [default: all; {COCKTAIL} where"
-    f" predictions are recorded]; of several operators, of {', '.join(registry.OF_SEVERAL)}; of a pipeline of"
-    f" several nodes, of {', '.join(registry.OF_GRAPHS)}.",
+    help=f"Planners, between commas, of {', '.join(registry.for_())}, {COCKTAIL} [default: all; {COCKTAIL} where"
+    f" predictions are recorded]; of several operators, of {', '.join(registry.for_('rows', 'several'))}; of a pipeline"
+    f" of several nodes, of {', '.join(registry.for_('rows', 'graph'))}.",
 )
 @click.option(
     "--devices",
@@ -132,9 +132,13 @@ def command(
         result = compare(measured, arrivals, progress=tell, **asked)
     view = view_of(kind)
     compared = Compared(result, profiles, measured, paths, options)
-    for path, encode in ((csv_path, view.comparison_csv), (grid_csv, view.grid_csv), (out, view.comparison_page)):
+    for path, encode in ((csv_path, view.comparison_csv), (grid_csv, view.grid_csv)):
         if path is not None:
             write_atomically(path, encode(compared).encode())
+    if out is not None:
+        from gearshift.reporting.drawing.page import html_page
+
+        write_atomically(out, html_page(*view.comparison_page(compared)).encode())
     output.json(result)
     view.comparison(output, compared)
     if options["scope"] == "trace" and "scope" in asked:

@@ -66,10 +66,10 @@ from gearshift.workload import Trace
 )
 @click.option(
     "--planner",
-    type=click.Choice([*planners.MODULES, *planners.OF_GRAPHS]),
+    type=click.Choice([*planners.for_(), *planners.for_("rows", "graph")]),
     help=f"The planner that searches  [default: {planners.DEFAULT}]; of several operators one of "
-    f"{', '.join(planners.OF_SEVERAL)}; of a pipeline of several nodes one of {', '.join(planners.OF_GRAPHS)}  "
-    f"[default: {planners.OF_GRAPHS[0]}].",
+    f"{', '.join(planners.for_('rows', 'several'))}; of a pipeline of several nodes one of "
+    f"{', '.join(planners.for_('rows', 'graph'))}  [default: {planners.default_for('rows', 'graph')}].",
 )
 @options_of(plan, without={*DeviceOptions.__annotations__, "accuracy", "planner"})
 @click.option(

@@ -59,7 +59,7 @@ def command(
             remedy=remedy,
         )
     kind = kind_of_project(project_file(project)) if from_records is None else kind_of_records(from_records)
-    require_supported(Found(kind, "", project), "profile" if from_records is None else "profile_from_records")
+    require_supported(Found(kind, "one", project), "profile" if from_records is None else "profile_from_records")
     meanwhile = Meanwhile()
     try:
         with output.progress() as tell:

@@ -31,10 +31,10 @@ LISTED_S = 10.0
 
 
 class Refused(InvalidInput):
-    """The endpoint did not take a request; `retry_after_s` is when it says that it might."""
+    """The endpoint did not take a request; `again_in_s` is when it says that it might."""
 
-    def __init__(self, status: int, text: str, retry_after_s: float | None = None) -> None:
-        self.status, self.retry_after_s = status, retry_after_s
+    def __init__(self, status: int, text: str, again_in_s: float | None = None) -> None:
+        self.status, self.again_in_s = status, again_in_s
         super().__init__(text)
 
 
@@ -53,7 +53,7 @@ class Patience:
         is_limit = isinstance(error, Refused) and error.status == TOO_MANY
         if isinstance(error, Refused) and error.status not in PASSING:
             raise error
-        asked_s = (error.retry_after_s or 0.0) if isinstance(error, Refused) else 0.0
+        asked_s = (error.again_in_s or 0.0) if isinstance(error, Refused) else 0.0
         pause_s = max(self._pause_s, asked_s)
         is_left = self._waited_s + pause_s <= LONGEST_WAIT_S and (is_limit or self._attempts < MOST_ATTEMPTS)
         if not is_left:

@@ -237,7 +237,7 @@ class EngineTimer:
 def _busiest(group: BaseExceptionGroup[Refused]) -> Refused:
     """The refusal that no attempt will change, else the one that asks for the longest pause."""
     refusals = [one for one in leaves(group) if isinstance(one, Refused)]
-    return max(refusals, key=lambda one: (one.status not in PASSING, one.retry_after_s or 0.0))
+    return max(refusals, key=lambda one: (one.status not in PASSING, one.again_in_s or 0.0))
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

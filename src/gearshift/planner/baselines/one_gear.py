@@ -1,4 +1,9 @@
-"""Plans of one gear: the same cascade at all loads, its models on every device where they fit."""
+"""Plans of one gear: the same cascade at all loads, its models on every device where they fit.
+
+`single` has one model: dynamic batching (CascadeServe 6.2) and stand-alone engines (Ken 5.2).
+`static-cascade` has a cascade that is chosen by replaying the trace itself: AlpaServe+ (Ken 5.2),
+"no switching" (Ken 5.7).
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,20 +14,14 @@ import msgspec
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan, LoadRange
-from gearshift.planner.contract.ladder import (
-    require_accuracy_within_reach,
-    require_objective,
-    undominated_plans,
-    within,
-)
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, all_so_far, unfinished
+from gearshift.planner.contract.ladder import require_accuracy_within_reach, undominated_plans
+from gearshift.planner.contract.planner import CUT_SHORT, OutOfTime, Planner, SoFar, all_so_far, unfinished
 from gearshift.planner.evaluate.assemble import assemble
 from gearshift.planner.evaluate.bottleneck import busiest_device, refusal
 from gearshift.planner.evaluate.cells import Cell
 from gearshift.planner.evaluate.confirm import Confirmation, confirmed, replay, with_predictions
 from gearshift.planner.evaluate.steady_state import SteadyState
-from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.cascade_search import CandidateCascade, cascade_front, single_models
 from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest
@@ -47,8 +46,8 @@ def planner(
     candidates: Callable[[PlanRequest], Sequence[CandidateCascade]],
     *,
     knows_the_trace: bool = False,
-    single_models: bool = False,
-) -> Planner:
+    of_single_models: bool = False,
+) -> Planner[PlanRequest]:
     """The planner of plans of one gear, with one of a request's `candidates`, which come by rising work.
 
     One that `knows_the_trace` keeps scope `trace`: it need not carry more.
@@ -63,7 +62,7 @@ def planner(
         name=name,
         best_within=lambda so_far: _best(so_far, asked(so_far), candidates(so_far.request)),
         undominated=lambda so_far: _undominated(so_far, asked(so_far), candidates(so_far.request)),
-        single_models=single_models,
+        single_models=of_single_models,
     )
 
 
@@ -73,7 +72,6 @@ def _best(so_far: SoFar, request: PlanRequest, candidates: Sequence[CandidateCas
     Candidates are compared on part A. Raises `Infeasible` when none meets the objective.
     """
     objective = request.objective
-    require_objective(objective)
     if objective.accuracy is not None:
         require_accuracy_within_reach(objective.accuracy, max(c.accuracy for c in candidates))
         candidates = [c for c in candidates if c.accuracy >= objective.accuracy]
@@ -84,7 +82,7 @@ def _best(so_far: SoFar, request: PlanRequest, candidates: Sequence[CandidateCas
 
 
 def _undominated(so_far: SoFar, request: PlanRequest, candidates: Sequence[CandidateCascade]) -> list[GearPlan]:
-    request = within(request, None)
+    request = request.within(None)
     made = all_so_far(_undominated_on_part_a(so_far, request, candidates))
     so_far.report("planned", 1.0)
     return undominated_plans(made, request)
@@ -222,3 +220,7 @@ def _infeasible(request: PlanRequest, cheapest: _OneGear, so_far: SoFar) -> Infe
         device=device,
         nearest_latency_s=nearest_s,
     )
+
+
+SINGLE = planner("single", single_models, of_single_models=True)
+STATIC_CASCADE = planner("static-cascade", cascade_front, knows_the_trace=True)

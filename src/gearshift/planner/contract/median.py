@@ -28,7 +28,7 @@ def median_of(objective: Objective) -> float | None:
 def keeps_median(made: GearPlan, request: PlanRequest) -> bool:
     """Whether the predicted median of part B is within the one asked for."""
     most_s = median_of(request.objective)
-    return most_s is None or _p50_s(made, request) <= most_s
+    return most_s is None or _p50_s(made) <= most_s
 
 
 def within_median(find: Callable[[PlanRequest], GearPlan], request: PlanRequest) -> GearPlan:
@@ -42,7 +42,7 @@ def within_median(find: Callable[[PlanRequest], GearPlan], request: PlanRequest)
     made = find(request)
     if keeps_median(made, request):
         return made
-    least_s, latency_s = _p50_s(made, request), request.objective.latency_s
+    least_s, latency_s = _p50_s(made), request.objective.latency_s
     most_s = median_of(request.objective) or 0.0
     early = made.unfinished
     while not early and latency_s is not None and latency_s > most_s:
@@ -55,7 +55,7 @@ def within_median(find: Callable[[PlanRequest], GearPlan], request: PlanRequest)
         except Infeasible:
             early = time.monotonic() > ends_s
             break
-        least_s = min(least_s, _p50_s(faster, request))
+        least_s = min(least_s, _p50_s(faster))
         if keeps_median(faster, request):
             kept = msgspec.structs.replace(faster.pipeline.objective, latency_s=request.objective.latency_s)
             return with_predictions(with_pipeline(faster, objective=kept), request)
@@ -78,7 +78,7 @@ def frontier_within_median(made: list[GearPlan], request: PlanRequest) -> list[G
     """The plans of a frontier whose median is within the one asked for; raises `Infeasible` where none is."""
     kept = [plan for plan in made if keeps_median(plan, request)]
     if made and not kept:
-        raise above_median(min(_p50_s(plan, request) for plan in made), request)
+        raise above_median(min(_p50_s(plan) for plan in made), request)
     return kept
 
 
@@ -91,5 +91,5 @@ def above_median(p50_s: float, request: PlanRequest, *, early: bool = False) -> 
     return refusal(request, reason + more)
 
 
-def _p50_s(made: GearPlan, request: PlanRequest) -> float:
-    return made.predictions[request.profile.operator].latency_s.p50
+def _p50_s(made: GearPlan) -> float:
+    return made.predictions[made.name].latency_s.p50

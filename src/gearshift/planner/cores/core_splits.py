@@ -15,7 +15,7 @@ from gearshift.placement import Placement
 from gearshift.planner.evaluate.cells import Cell
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
-from gearshift.planner.space.ways import replica_on
+from gearshift.planner.space.hosts import replica_on
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
 Split = tuple[int, ...]

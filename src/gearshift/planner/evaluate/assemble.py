@@ -98,21 +98,6 @@ def assemble(
     )
 
 
-def without_idle_models(made: GearPlan) -> GearPlan:
-    name, pipeline = next(iter(made.pipelines.items()))
-    used = {model for gear in pipeline.gears for model in gear.cascade.models}
-    kept = tuple(replica for replica in made.placement.replicas if replica.model in used)
-    if len(kept) == len(made.placement.replicas):
-        return made
-    ids = {replica.id for replica in kept}
-    gears = tuple(
-        msgspec.structs.replace(gear, replicas=tuple(one for one in gear.replicas if one.replica in ids))
-        for gear in pipeline.gears
-    )
-    changed = msgspec.structs.replace(pipeline, gears=gears)
-    return msgspec.structs.replace(made, placement=Placement(replicas=kept), pipelines={name: changed})
-
-
 def with_pipeline(made: GearPlan, **changed: Any) -> GearPlan:
     """Change fields of the plan's only pipeline."""
     name, pipeline = next(iter(made.pipelines.items()))

@@ -16,6 +16,7 @@ from scipy.special import stdtrit
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner.space.beside import joined
+from gearshift.planner.space.bisection import halfway, split
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile
 from gearshift.result import LatencySummary, ServingResult, percentile_rank, wilson_interval
@@ -99,10 +100,14 @@ def least_objective_s(slowest_s: Sequence[NDArray[np.float64]], requests: int, p
     if len(slowest_s) == 1:
         return float(slowest_s[0][percentile_rank(percentile, requests) - requests])
     low, high = float(min(s[0] for s in slowest_s)), float(max(s[-1] for s in slowest_s))
-    while high > low * OBJECTIVE_PRECISION:
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(slowest_s, requests, middle, percentile) else (middle, high)
-    return high
+    _, least_s = split(
+        lambda s: not holds(slowest_s, requests, s, percentile),
+        low,
+        high,
+        precision=OBJECTIVE_PRECISION,
+        middle=halfway,
+    )
+    return least_s
 
 
 def slowest_of(latency_s: NDArray[np.float64], percentile: float) -> NDArray[np.float64]:

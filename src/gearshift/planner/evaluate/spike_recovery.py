@@ -12,8 +12,8 @@ import numpy as np
 
 from gearshift.clock import NS_PER_S
 from gearshift.gear import GearPlan
+from gearshift.planner.evaluate.cells import random_arrivals
 from gearshift.planner.evaluate.confirm import SEEDS, confirmed, own, prepared_together
-from gearshift.planner.evaluate.together import random_arrivals
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A
 from gearshift.simulator.simulate import Simulation

@@ -19,9 +19,17 @@ from gearshift.pipeline import Node
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import curves_of, replica_settings
 from gearshift.planner.evaluate.balance import Balance, balanced
-from gearshift.planner.evaluate.cells import Batching, Cell, Measured, batched, least_of, measured_in, rank_of
-from gearshift.planner.evaluate.together import SteadyOthers
-from gearshift.planner.space.bisection import least_that
+from gearshift.planner.evaluate.cells import (
+    Batching,
+    Cell,
+    Measured,
+    SteadyOthers,
+    batched,
+    least_of,
+    measured_in,
+    rank_of,
+)
+from gearshift.planner.space.bisection import climbed, least_that
 from gearshift.planner.space.cascade_search import evaluate_cascade
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, Profile
@@ -259,14 +267,11 @@ class SteadyState:
         """
         first = self._held_with.get(cascade, sizes[-1])
         place = min(range(len(sizes)), key=lambda i: abs(sizes[i] - first))
-        while True:
-            if enough and self.meets(self.cell(cascade, load_qps, Batching(sizes[place]))):
-                return sizes[place]
-            near = range(max(0, place - 1), min(len(sizes), place + 2))
-            better = min(near, key=lambda i: (rank_of(self.cell(cascade, load_qps, Batching(sizes[i]))), i != place))
-            if better == place:
-                return sizes[place]
-            place = better
+
+        def cell(i: int) -> Cell:
+            return self.cell(cascade, load_qps, Batching(sizes[i]))
+
+        return sizes[climbed(place, len(sizes), lambda i: rank_of(cell(i)), lambda i: enough and self.meets(cell(i)))]
 
     def _waiting(self, cascade: Cascade, load_qps: float, none: Batching, *, enough: bool = False) -> Batching:
         """Return `none`, which does not wait, or a better batching that does.

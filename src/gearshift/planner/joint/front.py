@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.planner.joint.answers import Answers
-from gearshift.planner.joint.composed import TUPLE, ComposedQuery
-from gearshift.planner.joint.measures import ACCURACY, Measure
-from gearshift.planner.joint.replay import Floats, Replayed, beginning, passed_on, replay
+from gearshift.planner.joint.composed import TUPLE, Answers, ComposedQuery
+from gearshift.planner.joint.replay import ACCURACY, Floats, Measure, Replayed, beginning, passed_on, replay
 from gearshift.planner.space.pareto import front_indices
 
 Ints = NDArray[np.int64]

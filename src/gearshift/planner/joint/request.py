@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from gearshift.cascade import Cascade
 from gearshift.errors import require
@@ -11,7 +12,7 @@ from gearshift.hardware import Hardware
 from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement
-from gearshift.planner.space.request import HEADROOM, RANGES, UNKNOWN_SOURCE, equal_ranges
+from gearshift.planner.space.request import HEADROOM, RANGES, UNKNOWN_SOURCE, Kind, Shape, equal_ranges
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.workload import Trace, Workload, varying_run_factors
@@ -29,6 +30,10 @@ class PipelineRequest:
     asked for: a certificate is of one tuple for each gear. Run times vary by factors whose
     logarithms have the standard deviation `run_deviation`.
     """
+
+    planned_by: ClassVar[tuple[Kind, Shape]] = "rows", "graph"
+    takes_long: ClassVar[bool] = False
+    budget_s: ClassVar[None] = None
 
     name: str
     nodes: Mapping[str, Node]

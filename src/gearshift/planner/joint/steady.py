@@ -1,7 +1,7 @@
-"""Simulate one tuple of implementations at one constant load on a placement."""
+"""Place the models of a graph, and simulate one tuple of implementations at one constant load on a placement."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -10,16 +10,85 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.clock import NS_PER_S
+from gearshift.errors import InvalidInput
 from gearshift.gear import Gear, LoadRange, ReplicaSettings
+from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
 from gearshift.planner.evaluate.assemble import curves_of
 from gearshift.planner.evaluate.balance import balanced
 from gearshift.planner.evaluate.cells import Cell, measured_in, rank_of
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.profiles.profile import PART_A, RunTimeCurve
+from gearshift.planner.space.bisection import climbed
+from gearshift.planner.space.hosts import bytes_per_device, device_seconds, replica_on, ways
+from gearshift.profiles.profile import PART_A, Profile, RunTimeCurve
 from gearshift.profiles.several import as_one
 from gearshift.simulator.simulate import Simulation, prepare
 from gearshift.workload import Trace, Workload, draw_workload
+
+
+def place(profiles: Iterable[Profile], hardware: Hardware, visits: Mapping[str, float]) -> Placement:
+    """Replicas of the models in `visits`, each with its items per request.
+
+    First each model gets one replica, large ones first, on the device with the most memory left;
+    then further ones as long as memory lasts, always the model with the most load per replica.
+    Raises `InvalidInput` where a model fits nowhere.
+    """
+    curves = _curves(profiles, hardware)
+    load_s = {model: visits[model] * _seconds(model, curves) for model in visits}
+    left = {device.id: device.memory_bytes for device in hardware.devices}
+    held: dict[str, list[Device]] = {model: [] for model in load_s}
+
+    def homes(model: str) -> list[Device]:
+        return [
+            device
+            for device in hardware.devices
+            if device not in held[model]
+            and (curve := curves.get((model, device.id))) is not None
+            and bytes_per_device(curve) <= left[device.id]
+        ]
+
+    def hold(model: str, device: Device) -> None:
+        held[model].append(device)
+        left[device.id] -= bytes_per_device(curves[model, device.id])
+
+    def size(model: str) -> int:
+        return max((bytes_per_device(c) for (name, _), c in curves.items() if name == model), default=0)
+
+    for model in sorted(load_s, key=lambda m: (-size(m), m)):
+        free = homes(model)
+        if not free:
+            raise InvalidInput(
+                f"model {model!r} fits on no device beside the others",
+                remedy="give devices more memory, or more devices, or leave out a model",
+            )
+        hold(model, max(free, key=lambda device: left[device.id]))
+    while True:
+        wanting = [model for model in load_s if homes(model)]
+        if not wanting:
+            break
+        model = max(wanting, key=lambda m: (load_s[m] / len(held[m]), m))
+        hold(model, max(homes(model), key=lambda device: left[device.id]))
+    replicas: list[Replica] = []
+    for model in sorted(load_s):
+        by_place = [device for device in hardware.devices if device in held[model]]
+        replicas += [replica_on(curves[model, device.id], [device]) for device in by_place]
+    return Placement(replicas=tuple(replicas))
+
+
+def _seconds(model: str, curves: Mapping[tuple[str, str], RunTimeCurve]) -> float:
+    return min((device_seconds(curve) for (name, _), curve in curves.items() if name == model), default=0.0)
+
+
+def _curves(profiles: Iterable[Profile], hardware: Hardware) -> dict[tuple[str, str], RunTimeCurve]:
+    """The curve of each model on each device, by model and device id; only those of one device."""
+    return {
+        (curve.model, device.id): curve
+        for profile in profiles
+        for device in hardware.devices
+        for curve in ways(profile, kind=device.kind, cores=device.cores)
+        if curve.tensor_parallel == 1
+    }
+
 
 SAMPLES = 6_000
 
@@ -189,13 +258,11 @@ class SteadyTuples:
         """Climb from the size that held last, to the better neighbour until one holds or none is better."""
         sizes = self.sizes()
         at = min(range(len(sizes)), key=lambda i: abs(sizes[i] - (self._last_held or sizes[-1])))
-        while not self.meets(self.cell(candidate, load_qps, sizes[at])):
-            near = range(max(0, at - 1), min(len(sizes), at + 2))
-            better = min(near, key=lambda i: (rank_of(self.cell(candidate, load_qps, sizes[i])), i != at))
-            if better == at:
-                break
-            at = better
-        return sizes[at]
+
+        def cell(i: int) -> Cell:
+            return self.cell(candidate, load_qps, sizes[i])
+
+        return sizes[climbed(at, len(sizes), lambda i: rank_of(cell(i)), lambda i: self.meets(cell(i)))]
 
     def _busiest(self, candidate: Candidate) -> float:
         return max(self._busy(candidate).values(), default=math.inf)

@@ -8,11 +8,10 @@ import msgspec
 import numpy as np
 
 from gearshift.clock import NS_PER_S
-from gearshift.gear import Gear, GearPlan, LoadRange
-from gearshift.planner.evaluate.cells import WARM_UP_SHARE, Cell, measured_in, rank_of
-from gearshift.planner.evaluate.together import random_arrivals
+from gearshift.gear import Gear, GearPlan
+from gearshift.planner.evaluate.cells import WARM_UP_SHARE, Cell, measured_in, random_arrivals, rank_of
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.space.beside import busy_qps, in_steady_load
+from gearshift.planner.space.beside import at_all_loads, busy_qps, in_steady_load
 from gearshift.profiles.profile import PART_A, Profile
 from gearshift.profiles.several import as_one
 from gearshift.profiles.tuples import JointRecords, samples_alone
@@ -98,11 +97,8 @@ class Trying:
         )
 
     def steady(self, name: str, gear: Gear, load_qps: float, limit_s: float) -> Tried:
-        alone = msgspec.structs.replace(gear, load_range=LoadRange(from_=0.0))
         pipelines = {
-            other: msgspec.structs.replace(one, gears=(alone,), planned_load=None)
-            if other == name
-            else in_steady_load(one, busy_qps(self.traces[other]))
+            other: at_all_loads(one, gear) if other == name else in_steady_load(one, busy_qps(self.traces[other]))
             for other, one in self.plan.pipelines.items()
         }
         made = msgspec.structs.replace(self.plan, pipelines=pipelines, predictions={})

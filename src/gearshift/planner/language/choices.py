@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
@@ -15,8 +14,9 @@ from gearshift.gear import SHARE_UNIT, Gear, GearPlan, GearPrediction, LoadRange
 from gearshift.pipeline import Node
 from gearshift.placement import Placement
 from gearshift.planner.language.candidates import BY_ID, CandidateTable
-from gearshift.planner.language.load import EngineRates, balanced, bottleneck_s, engine_rates, placed_engine
+from gearshift.planner.language.layouts import EngineRates, balanced, bottleneck_s, engine_rates, placed_engine
 from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.space.beside import keeping
 from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID
 from gearshift.profiles.engines.engine_profile import StepWork
 from gearshift.profiles.engines.engine_tables import EngineTables, default_most_outstanding, engine_tables
@@ -173,12 +173,5 @@ class PlanMaker:
 
 def without_idle_replicas(made: GearPlan) -> GearPlan:
     """The plan without replicas that have no share in any gear."""
-    name, pipeline = next(iter(made.pipelines.items()))
-    used = {one.replica for gear in pipeline.gears for one in gear.replicas if one.load_share > 0}
-    gears = tuple(
-        msgspec.structs.replace(gear, replicas=tuple(one for one in gear.replicas if one.replica in used))
-        for gear in pipeline.gears
-    )
-    kept = Placement(replicas=tuple(one for one in made.placement.replicas if one.id in used))
-    changed = msgspec.structs.replace(pipeline, gears=gears)
-    return msgspec.structs.replace(made, placement=kept, pipelines={name: changed})
+    used = {one.replica for gear in made.pipeline.gears for one in gear.replicas if one.load_share > 0}
+    return keeping(made, lambda replica: replica.id in used)

@@ -12,15 +12,12 @@ from gearshift.language_workload import LanguageWorkload
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import with_pipeline
-from gearshift.planner.language.assigning import assigned, limit_of
 from gearshift.planner.language.candidates import CandidateTable
 from gearshift.planner.language.choices import Choice, PlanMaker, without_idle_replicas
-from gearshift.planner.language.improving import Annealing, Start
-from gearshift.planner.language.moves import Moves
-from gearshift.planner.language.replays import Replays, workloads_of
+from gearshift.planner.language.improving import Annealing, Moves, Start
+from gearshift.planner.language.replays import READINGS, Replays, Steady, SteadyCell, assigned, limit_of, workloads_of
 from gearshift.planner.language.request import LanguageRequest
-from gearshift.planner.language.steady import READINGS, Steady, SteadyCell
-from gearshift.planner.space.bisection import narrowed
+from gearshift.planner.space.bisection import geometric, narrowed, split
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
 from gearshift.simulator.engines.simulate_language import simulate_language
@@ -148,7 +145,7 @@ class PlacedSearch:
             fails=low,
             at_most=LARGEST_MARGIN,
             precision=MARGIN_PRECISION,
-            middle=lambda a, b: (a * b) ** 0.5,
+            middle=geometric,
         )
 
     def drafts(self) -> list[Choice]:
@@ -162,16 +159,15 @@ class PlacedSearch:
         """Two gears, and the highest load at which the second begins, to `EDGE_PRECISION`, that holds."""
         if self.maker.bottleneck_s[last] >= self.maker.bottleneck_s[first]:
             return None
-        found: Choice | None = None
-        low, high = READINGS[self.request.load_unit]
-        while high > low * EDGE_PRECISION:
-            middle = (low * high) ** 0.5
-            choice = (self.maker.free(first), self.maker.free(last, middle))
-            if self.admits(choice):
-                found, low = choice, middle
-            else:
-                high = middle
-        return found
+
+        def handing_over(load: float) -> Choice:
+            return self.maker.free(first), self.maker.free(last, load)
+
+        least, most = READINGS[self.request.load_unit]
+        found, _ = split(
+            lambda load: self.admits(handing_over(load)), least, most, precision=EDGE_PRECISION, middle=geometric
+        )
+        return handing_over(found) if found > least else None
 
     def start(self, choice: Choice) -> Start:
         return Start(self._annealing, choice)

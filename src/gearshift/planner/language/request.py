@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from gearshift.gear import LoadUnit, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.language_workload import LanguageWorkload, draw_language_workload, numbers_by_id
 from gearshift.objective import Metric, Objective
-from gearshift.planner.space.request import UNKNOWN_SOURCE
+from gearshift.planner.space.request import UNKNOWN_SOURCE, Kind, Shape
 from gearshift.profiles.engines.engine_tables import LOAD_UNITS
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.profile import PART_A
@@ -41,6 +42,9 @@ class LanguageRequest:
     part A for planning and of part B for judging. `most_gears` bounds the load ranges,
     `most_tried` the choices that local search tries: four times so many in each space of plans.
     """
+
+    planned_by: ClassVar[tuple[Kind, Shape]] = "tokens", "one"
+    takes_long: ClassVar[bool] = True
 
     profile: LanguageProfile
     trace: Trace
@@ -89,6 +93,10 @@ class LanguageRequest:
     def latency_s(self) -> float:
         """The latency objective; infinite where there is none."""
         return math.inf if self.objective.latency_s is None else self.objective.latency_s
+
+    @property
+    def percentile(self) -> float:
+        return self.objective.percentile
 
     @property
     def margin(self) -> float:

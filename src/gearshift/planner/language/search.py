@@ -20,7 +20,7 @@ from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload
 from gearshift.placement import Placement
-from gearshift.planner.contract.so_far import TimedSearch
+from gearshift.planner.contract.planner import Search
 from gearshift.planner.language.candidates import (
     Answers,
     CandidateTable,
@@ -32,8 +32,7 @@ from gearshift.planner.language.candidates import (
 )
 from gearshift.planner.language.choices import Choice, PlanMaker
 from gearshift.planner.language.improving import Start, improved
-from gearshift.planner.language.layouts import layouts
-from gearshift.planner.language.load import bottleneck_s, engine_rates
+from gearshift.planner.language.layouts import bottleneck_s, engine_rates, layouts
 from gearshift.planner.language.placed import Evaluated, PlacedSearch, both_parts, evaluated
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import work_rates
@@ -72,7 +71,7 @@ class LanguageSearch:
     def __init__(
         self,
         request: LanguageRequest,
-        so_far: TimedSearch,
+        so_far: Search[LanguageRequest],
         *,
         single_models: bool = False,
         parts: tuple[tuple[LanguageWorkload, ...], tuple[LanguageWorkload, ...]] | None = None,
@@ -90,7 +89,7 @@ class LanguageSearch:
         """A search that differs in certainties alone, and searches the spaces that look at none."""
 
     def within(
-        self, latency_s: float, so_far: TimedSearch | None = None, *, single_models: bool | None = None
+        self, latency_s: float, so_far: Search[LanguageRequest] | None = None, *, single_models: bool | None = None
     ) -> "LanguageSearch":
         """The same search for another latency, or in the first space alone, with what is known whatever of both."""
         request = self.request.within(latency_s)

@@ -12,7 +12,7 @@ import numpy as np
 
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.planner.space.ways import bytes_per_device, ways
+from gearshift.planner.space.hosts import bytes_per_device, ways
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
 WIDTH = 4

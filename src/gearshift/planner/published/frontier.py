@@ -14,10 +14,9 @@ from typing import TypeVar
 
 import msgspec
 
-from gearshift.errors import Infeasible, require
+from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.contract.so_far import CUT_SHORT, OutOfTime, SoFar, spread
+from gearshift.planner.contract.planner import CUT_SHORT, OutOfTime, Planner, SoFar, spread
 from gearshift.planner.evaluate.assemble import rounded_up_s
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.cells import Cell
@@ -49,17 +48,6 @@ def _best_within(so_far: SoFar) -> GearPlan:
     With a latency it is the most accurate plan that keeps it (and the accuracy, if one is asked
     for), else the fastest plan with the accuracy.
     """
-    objective = so_far.request.objective
-    require(
-        objective.latency_s is not None or objective.accuracy is not None,
-        "the planner needs an objective",
-        remedy="give a latency, or an accuracy, or both",
-    )
-    require(
-        objective.confidence is None,
-        "the planner 'frontier' takes no confidence",
-        remedy="leave it out, and read the interval that the plan records",
-    )
     chosen = _Choice(Walk(so_far)).run()
     so_far.report("confirmed", 1.0)
     return chosen

@@ -12,14 +12,14 @@ import numpy as np
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.placement import Placement
-from gearshift.planner.contract.so_far import CUT_SHORT, SoFar, unfinished, with_best
+from gearshift.planner.contract.planner import CUT_SHORT, SoFar, unfinished, with_best
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import with_predictions
 from gearshift.planner.published.beam_search import WIDTH, Cost, Placer, Site, beam_search, sites
 from gearshift.planner.published.candidate_plans import Assignment, Candidate, CandidatePlans, Tried
 from gearshift.planner.space.cascade_search import pareto_cascades
+from gearshift.planner.space.hosts import device_seconds, nowhere
 from gearshift.planner.space.request import PlanRequest
-from gearshift.planner.space.ways import device_seconds, nowhere
 from gearshift.support.numbers import plain
 
 WALK_SHARE = 0.7

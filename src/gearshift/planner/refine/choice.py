@@ -8,11 +8,13 @@ import msgspec
 
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
+from gearshift.objective import Policy
 from gearshift.planner.contract.ladder import accuracy_on_part_a, undominated_plans
 from gearshift.planner.contract.median import frontier_within_median, within_median
-from gearshift.planner.contract.planner import Planner
-from gearshift.planner.evaluate.assemble import with_pipeline, without_idle_models
+from gearshift.planner.contract.planner import Planner, R
+from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.refine.search import PLANNER
+from gearshift.planner.space.beside import without_idle_models
 from gearshift.planner.space.request import PlanRequest, Progress
 from gearshift.plans.prices import price_per_hour
 from gearshift.support.numbers import milliseconds, plain
@@ -29,23 +31,23 @@ SPENT = 0.9
 Find = Callable[[PlanRequest], GearPlan]
 
 
-def plan_by_policy(planner: Planner, request: PlanRequest, *, progress: Progress) -> tuple[GearPlan, str]:
+def plan_by_policy(planner: Planner[PlanRequest], request: PlanRequest, *, progress: Progress) -> tuple[GearPlan, str]:
     """The plan of `planner`, one that refines, or the better of the two, and a sentence that says why it is that one.
 
     Raises `Infeasible` without any.
     """
 
-    def of(way: Planner) -> Find:
+    def of(way: Planner[PlanRequest]) -> Find:
         return lambda asked: within_median(lambda each: way.plan(each, progress=progress), asked)
 
-    return _chosen(request, {way.name: of(way) for way in _ways(planner, request)})
+    return _chosen(request, {way.name: of(way) for way in ways_of(planner, PLANNER, request.policy)})
 
 
-def frontier_by_policy(planner: Planner, request: PlanRequest, *, progress: Progress) -> list[GearPlan]:
+def frontier_by_policy(planner: Planner[PlanRequest], request: PlanRequest, *, progress: Progress) -> list[GearPlan]:
     """The undominated plans of `planner`, of those that refine, or of both together, by rising latency."""
     made: list[GearPlan] = []
     refused: list[Infeasible] = []
-    for way in _ways(planner, request):
+    for way in ways_of(planner, PLANNER, request.policy):
         try:
             made += frontier_within_median(way.frontier(request, progress=progress), request)
         except Infeasible as error:
@@ -55,14 +57,15 @@ def frontier_by_policy(planner: Planner, request: PlanRequest, *, progress: Prog
     return undominated_plans(made, request)
 
 
-def fewest_by_policy(name: str, request: PlanRequest, fewest: Callable[[str, PlanRequest], GearPlan]) -> GearPlan:
-    """The plan on the fewest devices by planner `name`, of one that refines, or the better of the two."""
-    names = {"refine": [PLANNER.name], "best": [name, PLANNER.name]}[request.policy]
+def fewest_by_policy(
+    planner: Planner[PlanRequest], request: PlanRequest, fewest: Callable[[str, PlanRequest], GearPlan]
+) -> GearPlan:
+    """The plan on the fewest devices by `planner`, of one that refines, or the better of the two."""
 
     def of(one: str) -> Find:
         return lambda asked: fewest(one, dataclasses.replace(asked, policy="gears"))
 
-    made, because = _chosen(request, {one: of(one) for one in names})
+    made, because = _chosen(request, {way.name: of(way.name) for way in ways_of(planner, PLANNER, request.policy)})
     if (asked := made.pipeline.asked) is None:
         return made
     objective = msgspec.structs.replace(asked.objective, confidence=request.objective.confidence)
@@ -91,24 +94,39 @@ def _used(made: GearPlan) -> set[str]:
     return {device for replica in without_idle_models(made).placement.replicas for device in replica.device_ids}
 
 
-def _ways(planner: Planner, request: PlanRequest) -> list[Planner]:
-    ways = {"gears": [planner], "refine": [PLANNER], "best": [planner, PLANNER]}[request.policy]
+def ways_of(planner: Planner[R], refining: Planner[R], policy: Policy) -> list[Planner[R]]:
+    ways = {"gears": [planner], "refine": [refining], "best": [planner, refining]}[policy]
     return list({way.name: way for way in ways}.values())
 
 
 def _chosen(request: PlanRequest, finds: Mapping[str, Find]) -> tuple[GearPlan, str]:
-    """The better plan of these planners, the last of which refines, and why.
+    """The better plan of these planners, of which each has its part of what a confidence leaves to chance.
 
-    Each has its part of the budget, and of what a confidence leaves to chance, as both are held against the
-    samples of part B. Where the search is ended by hand, the plan found by then is returned.
+    All are held against the samples of part B.
+    """
+    part = _shared(request, len(finds))
+    return chosen(
+        {name: lambda find=find: _as_asked(find(part), request) for name, find in finds.items()},  # type: ignore[misc]
+        part.budget_s,
+        lambda refining, gears: _better_at_its_price(refining, gears, request),
+    )
+
+
+def chosen(
+    finds: Mapping[str, Callable[[], GearPlan]],
+    budget_s: float | None,
+    better: Callable[[GearPlan, GearPlan], tuple[bool, str]],
+) -> tuple[GearPlan, str]:
+    """The better plan of these planners, the last of which refines, and why; each has a budget of `budget_s`.
+
+    Where the search is ended by hand, the plan found by then is returned.
     """
     made: dict[str, GearPlan] = {}
     refused: dict[str, Infeasible | InvalidInput] = {}
-    part = _shared(request, len(finds))
     for name, find in finds.items():
         began_s = time.monotonic()
         try:
-            made[name] = _as_asked(find(part), request)
+            made[name] = find()
         except KeyboardInterrupt:
             if not made:
                 raise
@@ -121,27 +139,27 @@ def _chosen(request: PlanRequest, finds: Mapping[str, Find]) -> tuple[GearPlan, 
                 raise
             refused[name] = error
         else:
-            if len(finds) > len(made) + len(refused) and ended_by_hand(made[name], part, began_s):
+            if len(finds) > len(made) + len(refused) and _ended_by_hand(made[name], budget_s, began_s):
                 return made[name], ENDED_BEFORE
     if not made:
         raise next(iter(refused.values()))
-    (name, first), *others = made.items()
+    (_, first), *others = made.items()
+    refines = any(pipeline.refines for pipeline in first.pipelines.values())
     if refused:
-        other = next(iter(refused))
-        if first.pipeline.refines:
-            return first, f"{REFINES}, as planner {other!r} has no plan: {reason_of(refused[other])}"
-        return first, f"{ALONE}, as none that refines was found: {reason_of(refused[other])}"
+        (lacking, why), *_ = refused.items()
+        if refines:
+            return first, f"{REFINES}, as planner {lacking!r} has no plan: {_reason_of(why)}"
+        return first, f"{ALONE}, as none that refines was found: {_reason_of(why)}"
     if not others:
-        return first, f"{REFINES}, as was asked for" if first.pipeline.refines else f"{ALONE}, as was asked for"
+        return first, f"{REFINES if refines else ALONE}, as was asked for"
     ((_, refining),) = others
-    better, why = _better_at_its_price(refining, first, request)
-    return (refining, f"{REFINES}: {why}") if better else (first, f"{ALONE}: {why}")
+    refining_is_better, told = better(refining, first)
+    return (refining, f"{REFINES}: {told}") if refining_is_better else (first, f"{ALONE}: {told}")
 
 
-def ended_by_hand(made: GearPlan, request: PlanRequest, began_s: float) -> bool:
+def _ended_by_hand(made: GearPlan, budget_s: float | None, began_s: float) -> bool:
     """Whether Ctrl-C, rather than its budget, ended the search that began then (`time.monotonic`)."""
-    spent_s = time.monotonic() - began_s
-    return made.unfinished and (request.budget_s is None or spent_s < SPENT * request.budget_s)
+    return made.unfinished and (budget_s is None or time.monotonic() - began_s < SPENT * budget_s)
 
 
 def _shared(request: PlanRequest, parts: int) -> PlanRequest:
@@ -159,7 +177,7 @@ def _as_asked(made: GearPlan, request: PlanRequest) -> GearPlan:
     return with_pipeline(made, objective=objective)
 
 
-def reason_of(error: Infeasible | InvalidInput) -> str:
+def _reason_of(error: Infeasible | InvalidInput) -> str:
     return error.reason if isinstance(error, Infeasible) else str(error)
 
 

@@ -1,24 +1,62 @@
 """Plans that refine with a pair of models, and the load at which each row is worth a second run."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, ExpectedGain
 from gearshift.errors import InvalidInput
-from gearshift.gear import ExpectedGain, Gear, GearPlan, LoadRange, RefineFor, ReplicaSettings, alone
+from gearshift.gear import Gear, GearPlan, LoadRange, RefineFor, ReplicaSettings, alone
 from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import assemble, curves_of, with_pipeline
-from gearshift.planner.refine.gains import expected_gains, gain_at
 from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest, load_ranges
-from gearshift.profiles.profile import PART_A, RunTimeCurve
+from gearshift.profiles.profile import PART_A, PredictionRecords, RunTimeCurve
 
 Floats = NDArray[np.float64]
+
+
+# Expected gains: how much better a later model's answer is than a kept one, by the kept one's certainty.
+
+
+def expected_gains(predictions: PredictionRecords, models: Iterable[str]) -> tuple[ExpectedGain, ...]:
+    """The gains of all pairs of `models`, fitted on part A."""
+    records = predictions.indices(PART_A)
+    fitted = []
+    for kept, later in permutations(models, 2):
+        from_, to = predictions.rows((kept, later))
+        certainty = predictions.certainty[from_, records]
+        gain = predictions.quality[to, records] - predictions.quality[from_, records]
+        points, gains = falling_steps(certainty, gain)
+        fitted.append(ExpectedGain(kept=kept, later=later, certainty=tuple(points), gain=tuple(gains)))
+    return tuple(fitted)
+
+
+def falling_steps(certainty: Floats, gain: Floats) -> tuple[list[float], list[float]]:
+    """The falling step function of least squares through the points (n,): where each step begins, and its gain.
+
+    Isotonic regression, by pooling neighbours that are out of order (Barlow et al. 1972).
+    """
+    points, place = np.unique(certainty, return_inverse=True)
+    weights = np.bincount(place)
+    means = np.bincount(place, weights=gain) / weights
+    fitted = isotonic_regression(means, weights=weights.astype(np.float64), increasing=False)
+    begins = fitted.blocks[:-1]
+    return points[begins].tolist(), fitted.x[begins].tolist()
+
+
+def gain_at(table: ExpectedGain, certainty: Floats) -> Floats:
+    """The expected gain (n,) at each certainty (n,)."""
+    step = np.searchsorted(np.array(table.certainty), certainty, side="right") - 1
+    gains: Floats = np.array(table.gain)[np.maximum(step, 0)]
+    return gains
+
 
 WAY_BACK = 2.0
 """The margin for the way back, in measured times of a lone request outside of the router's queues."""

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from gearshift.errors import Infeasible
 from gearshift.gear import LoadRange
 from gearshift.hardware import identical_devices
-from gearshift.planner.contract.so_far import OutOfTime
+from gearshift.planner.contract.planner import OutOfTime
 from gearshift.planner.evaluate.assemble import rounded_up_s
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.space.cascade_search import CandidateCascade
-from gearshift.planner.space.hosts import place_everywhere
+from gearshift.planner.space.hosts import narrowest_ways, place_everywhere
 from gearshift.planner.space.request import PlanRequest
-from gearshift.planner.space.ways import narrowest_ways
 from gearshift.profiles.profile import Profile
 from gearshift.support.numbers import plain
 

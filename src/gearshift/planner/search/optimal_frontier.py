@@ -21,16 +21,15 @@ from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import CUT_SHORT, spread, unfinished
+from gearshift.planner.contract.planner import CUT_SHORT, spread, unfinished
 from gearshift.planner.evaluate.assemble import rounded_up_s, with_objective
 from gearshift.planner.evaluate.confirm import holds, least_objective_s, replay, replays_at_once, slowest_on_part_a
 from gearshift.planner.evaluate.spike_recovery import recovers
-from gearshift.planner.search.choices import Choice
-from gearshift.planner.search.local_search import SELDOM
+from gearshift.planner.search.capacities import WAYS
+from gearshift.planner.search.choices import SELDOM, Choice
 from gearshift.planner.search.plan_search import PlanSearch
 from gearshift.planner.search.search_space import evaluated
 from gearshift.planner.search.slo_search import SloSearch
-from gearshift.planner.search.unvisited import WAYS
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
@@ -140,15 +139,15 @@ class _Front:
         Raises `Infeasible` where no latency helps.
         """
         try:
-            return latency_s, self._plans.most_accurate(self._plans.within(latency_s), on_fewer=False)
+            return latency_s, self._plans.most_accurate(self._request.within(latency_s), on_fewer=False)
         except Infeasible as error:
             if error.nearest_latency_s is None:
                 raise
             latency_s = 2 * error.nearest_latency_s
-        return latency_s, self._plans.most_accurate(self._plans.within(latency_s), on_fewer=False)
+        return latency_s, self._plans.most_accurate(self._request.within(latency_s), on_fewer=False)
 
     def _look_at(self, latency_s: float) -> Generator[GearPlan, None, float]:
-        request = self._plans.within(latency_s)
+        request = self._request.within(latency_s)
         if self._plans.space.sliced(request):
             made = self._plans.quickly(request)
             yield made
@@ -167,7 +166,7 @@ class _Front:
         """
         if self._every_range or self._plans.space.sliced(self._request):
             return
-        request = self._plans.within(self._plans.ladder()[-1])
+        request = self._request.within(self._plans.ladder()[-1])
         alone = (
             self._plans.space.candidates(request, request.profile.models)
             if self._plans.space.single_models(request)
@@ -279,7 +278,7 @@ class _Front:
         while not all(holds(run, requests, latency_s, percentile) for run in runs):  # the bound may rise for a while
             latency_s = rounded_up_s(latency_s * NEXT_OBJECTIVE, digits=OBJECTIVE_DIGITS)
         result = on_part_b.judged_by(latency_s).result
-        made = with_objective(made, self._plans.within(latency_s).objective)
+        made = with_objective(made, self._request.within(latency_s).objective)
         return msgspec.structs.replace(made, predictions={self._request.profile.operator: result})
 
     def _with_gains(self, seen: Seen) -> GearPlan | None:
@@ -303,7 +302,7 @@ class _Front:
                 self._plans.on_time()
             made = seen.search.plan_of(seen.choice)
             latency_s = rounded_up_s(seen.latency_s, digits=OBJECTIVE_DIGITS)
-            yield unfinished(with_objective(made, self._plans.within(latency_s).objective), self._request)
+            yield unfinished(with_objective(made, self._request.within(latency_s).objective), self._request)
 
 
 def with_better_where_unvisited(search: PlanSearch, plans: Sequence[GearPlan], *, confirmed: int) -> list[GearPlan]:
@@ -318,7 +317,7 @@ def with_better_where_unvisited(search: PlanSearch, plans: Sequence[GearPlan], *
             made = plans[i]
             if not made.unfinished and (latency_s := made.pipelines[name].objective.latency_s) is not None:
                 search.report(f"looking where the trace never is, plan {done + 1} of {len(plans)}", 0.99)
-                changed = search.better_where_unvisited(made, search.within(latency_s))
+                changed = search.better_where_unvisited(made, search.request.within(latency_s))
                 if changed.predictions[name].accuracy >= made.predictions[name].accuracy:
                     better[i] = changed
     return better

@@ -16,16 +16,15 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
 from gearshift.placement import Placement
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import OutOfTime, SoFar, unfinished, with_best
+from gearshift.planner.contract.planner import OutOfTime, SoFar, unfinished, with_best
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import replay, seeds_for, with_predictions
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.evaluate.steady_state import steady_of
 from gearshift.planner.published import coordinate, frontier
-from gearshift.planner.search.search_space import SearchSpace
-from gearshift.planner.search.slices import plan_by_slices, slice_of, slices_of
+from gearshift.planner.search.capacities import with_best_where_unvisited
+from gearshift.planner.search.search_space import SearchSpace, plan_by_slices, slice_of, slices_of
 from gearshift.planner.search.slo_search import SloSearch
-from gearshift.planner.search.unvisited import with_best_where_unvisited
 from gearshift.planner.space.cascade_search import CandidateCascade, single_models
 from gearshift.planner.space.request import PlanRequest, least_margin
 from gearshift.profiles.profile import PART_A, PART_B
@@ -282,10 +281,6 @@ class PlanSearch:
         steps = math.ceil(math.log(high / low) / math.log(LADDER_STEP))
         return [float(s) for s in np.geomspace(low, high, steps + 1)]
 
-    def within(self, latency_s: float) -> PlanRequest:
-        objective = msgspec.structs.replace(self.request.objective, latency_s=latency_s, accuracy=None, confidence=None)
-        return dataclasses.replace(self.request, objective=objective)
-
     def reachable(self, request: PlanRequest) -> float:
         return self.space.reachable(request)
 
@@ -297,7 +292,7 @@ class PlanSearch:
         return result.accuracy, min(result.requests, len(self.request.trace), len(samples.indices(PART_B)))
 
     def accuracy_within(self, latency_s: float) -> float:
-        best, request = -math.inf, self.within(latency_s=latency_s)
+        best, request = -math.inf, self.request.within(latency_s)
         if self.space.sliced(request):
             request = slice_of(request, slices_of(request), request.least_margin)
         for search in self.space.searches(request):

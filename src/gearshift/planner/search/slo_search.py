@@ -26,10 +26,9 @@ from gearshift.planner.search.capacities import (
     may_keep_up,
     ranges_of,
 )
-from gearshift.planner.search.choices import Choice, Constant, PlanMaker
+from gearshift.planner.search.choices import Choice, Constant, PlanMaker, improved
 from gearshift.planner.search.infeasible import nothing_holds
-from gearshift.planner.search.local_search import improved
-from gearshift.planner.space.bisection import narrowed
+from gearshift.planner.space.bisection import halfway, narrowed
 from gearshift.planner.space.cascade_search import CandidateCascade
 from gearshift.planner.space.request import LARGEST_MARGIN, PlanRequest, Progress, least_margin, safe_margin, silent
 from gearshift.profiles.profile import PART_A, PART_B
@@ -206,9 +205,7 @@ class SloSearch:
             return least
         if (found := replayed(high)) is None:
             return replayed(CHEAPEST_EVERYWHERE)
-        return narrowed(
-            replayed, found, fails=low, at_most=high, precision=MARGIN_PRECISION, middle=lambda a, b: (a + b) / 2
-        )
+        return narrowed(replayed, found, fails=low, at_most=high, precision=MARGIN_PRECISION, middle=halfway)
 
     def _with_constant(self, choices: list[Choice], above: float = -1.0) -> list[Choice]:
         """Add the best cascade that holds at all loads, if more accurate than the others.

@@ -14,12 +14,11 @@ from gearshift.clock import NS_PER_S
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.placement import Placement
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import Search
 from gearshift.planner.evaluate.assemble import assemble, curves_of
-from gearshift.planner.evaluate.cells import Batching
+from gearshift.planner.evaluate.cells import Batching, random_arrivals
 from gearshift.planner.evaluate.confirm import prepared_together, replay, seeds_for, together_workload
 from gearshift.planner.evaluate.steady_state import steady_of
-from gearshift.planner.evaluate.together import random_arrivals
 from gearshift.planner.search.plan_search import PlanSearch, holds_every_range
 from gearshift.planner.search.search_space import SearchSpace
 from gearshift.planner.several.layouts import OperatorTuple
@@ -47,7 +46,7 @@ class Coordination:
     `accuracy` is the mean over all requests on part A; minus infinity until all pipelines hold.
     """
 
-    def __init__(self, several: SeveralRequest, placement: Placement, so_far: SoFar) -> None:
+    def __init__(self, several: SeveralRequest, placement: Placement, so_far: Search[SeveralRequest]) -> None:
         self.several, self.so_far = several, so_far
         self.accuracy = -math.inf
         self.plans: dict[str, GearPlan] = {}
@@ -135,7 +134,7 @@ class Coordination:
         found = False
         for as_alone in (False, True) if len(self.several.free) == 1 else (False,):
             request = self._request(name, reserve, reserved=self.plans, as_alone=as_alone)
-            so_far = SoFar(self.so_far.remaining(request), self._tell(name))
+            so_far = self.so_far.part(request, self._tell(name))
             try:
                 with of_pipeline(name):
                     made = PlanSearch(so_far, placement=self._placements[name]).most_accurate(so_far.request)

@@ -17,10 +17,10 @@ from gearshift.placement import Placement
 from gearshift.planner.evaluate.assemble import curves_of
 from gearshift.planner.several.request import SeveralRequest, trace_of
 from gearshift.planner.space.cascade_search import CandidateCascade
+from gearshift.planner.space.hosts import bytes_per_device
 from gearshift.planner.space.metered import metered_loads, shares_of_ranges
 from gearshift.planner.space.pareto import undominated
 from gearshift.planner.space.placement_search import Bound, PlacementSearch
-from gearshift.planner.space.ways import bytes_per_device
 from gearshift.profiles.several import as_one
 
 LEVELS = 32

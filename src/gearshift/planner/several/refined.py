@@ -8,7 +8,7 @@ and the level of a load counts the rows of all operators. `docs/planners/several
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import nlargest
 from itertools import product
 
@@ -17,22 +17,22 @@ import numpy as np
 from msgspec import UNSET
 
 from gearshift.errors import Infeasible, require
-from gearshift.gear import GearPlan, GearPrediction, LoadRange
-from gearshift.planner.contract.so_far import CUT_SHORT, SoFar, out_of_time
+from gearshift.gear import GearPlan
+from gearshift.planner.contract.planner import Planner, Search
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.evaluate.confirm import confirmed, seeds_for, workload_of
-from gearshift.planner.evaluate.together import SteadyOthers, random_arrivals
-from gearshift.planner.refine.search import STEADY_REQUESTS, Found, in_order, ways
+from gearshift.planner.refine.choice import LEAST_BETTER, chosen, ways_of
+from gearshift.planner.refine.search import Found, in_order, ways, with_steady_load
 from gearshift.planner.refine.way import Floats, Pair, Way, alone_of, pairs_of
 from gearshift.planner.several.coordinate import beside, together_in_order
 from gearshift.planner.several.plan import finished, require_accuracies, require_possible
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.hosts import place_everywhere
-from gearshift.planner.space.request import PlanRequest, Progress, least_margin, load_ranges, silent
-from gearshift.profiles.profile import PART_A
+from gearshift.planner.space.request import PlanRequest, Progress, load_ranges, silent
+from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.simulator.simulate import Simulation, prepare
 from gearshift.support.numbers import plain
-from gearshift.workload import draw_workload, merge_workloads
+from gearshift.workload import merge_workloads
 
 PAIRS = 3
 """The most promising pairs of each operator that are put together."""
@@ -111,45 +111,44 @@ class PairsTogether:
         return together_in_order(self.plans(way))
 
 
-def plan_refined(several: SeveralRequest, *, progress: Progress = silent) -> GearPlan:
+def _best_within(so_far: Search[SeveralRequest]) -> GearPlan:
     """The most accurate plan found in which all operators refine.
 
     Raises `Infeasible` where none keeps all latencies.
     """
+    several = so_far.request
     require(
         several.fixed is None,
         "a plan to add to is given, and operators that refine are planned together",
         remedy="plan all of them anew, or leave the policy out",
     )
     require_possible(several)
-    so_far = SoFar(next(iter(several.requests.values())), progress)
-    try:
-        plans = _best(several, so_far)
-    except CUT_SHORT as error:
-        raise error if isinstance(error, KeyboardInterrupt) else out_of_time(so_far.request.budget_s) from None
-    made = finished(several, plans, planner="refine")
+    made = finished(several, _best(several, so_far))
     require_accuracies(several, made)
     so_far.report("planned", 1.0)
     return made
 
 
-def _best(several: SeveralRequest, so_far: SoFar) -> dict[str, GearPlan]:
+PLANNER = Planner(name="refine", best_within=_best_within)
+
+
+def _best(several: SeveralRequest, so_far: Search[SeveralRequest]) -> dict[str, GearPlan]:
     tuples = nlargest(TUPLES, _in_time(tuples_of(several), so_far), key=lambda each: each.promise(Way()))
     if not tuples:
         raise Infeasible("the devices do not hold two models of each operator, all on every device", by_load=False)
     found: list[Found[PairsTogether]] = []
     for number, each in enumerate(tuples):
-        for one in ways(lambda way, each=each: _tried(each, way, so_far), so_far.request):  # type: ignore[misc]
+        for one in ways(lambda way, each=each: _tried(each, way, so_far), several.first):  # type: ignore[misc]
             found.append(one)
             so_far.tell("replaying plans that refine", (number + 0.5) / len(tuples))
-    for one in in_order(found, so_far.request):
+    for one in in_order(found, several.first):
         if (plans := _confirmed(several, one.of.plans(one.way), so_far)) is not None:
             return plans
     latencies = ", ".join(f"{name} {plain(r.latency_s * 1e3)} ms" for name, r in several.requests.items())
     raise Infeasible(f"no plan that refines keeps the latencies of all operators ({latencies})")
 
 
-def _in_time(tuples: Iterator[PairsTogether], so_far: SoFar) -> Iterator[PairsTogether]:
+def _in_time(tuples: Iterator[PairsTogether], so_far: Search[SeveralRequest]) -> Iterator[PairsTogether]:
     for each in tuples:
         so_far.check()
         yield each
@@ -161,15 +160,15 @@ def tuples_of(several: SeveralRequest) -> Iterator[PairsTogether]:
     for name, request in several.requests.items():
         pairs = sorted(pairs_of(request), key=lambda pair: -pair.promise(Way()))[:PAIRS]
         offered[name] = pairs or alone_of(request)
-    for chosen in product(*offered.values()):
-        models = [model for pair in chosen for model in pair.models]
+    for tried in product(*offered.values()):
+        models = [model for pair in tried for model in pair.models]
         placement = place_everywhere(several.together, several.hardware, models=models)
-        if len(placement.replicas) < sum(len(pair.placement.replicas) for pair in chosen):
+        if len(placement.replicas) < sum(len(pair.placement.replicas) for pair in tried):
             continue
-        yield PairsTogether(several, dict(zip(offered, chosen, strict=True)))
+        yield PairsTogether(several, dict(zip(offered, tried, strict=True)))
 
 
-def _tried(refining: PairsTogether, way: Way, so_far: SoFar) -> Found[PairsTogether]:
+def _tried(refining: PairsTogether, way: Way, so_far: Search[SeveralRequest]) -> Found[PairsTogether]:
     """A way on part A, replayed once: of its requests late those of the pipeline with the most."""
     so_far.check()
     several = refining.several
@@ -205,7 +204,9 @@ def mean_accuracy(several: SeveralRequest, accuracies: Mapping[str, float]) -> f
     return sum(weights[name] * accuracy for name, accuracy in accuracies.items()) / sum(weights.values())
 
 
-def _confirmed(several: SeveralRequest, plans: dict[str, GearPlan], so_far: SoFar) -> dict[str, GearPlan] | None:
+def _confirmed(
+    several: SeveralRequest, plans: dict[str, GearPlan], so_far: Search[SeveralRequest]
+) -> dict[str, GearPlan] | None:
     """The plans with their gears' predictions, if all keep their latencies: on the traces, and in each range."""
     first = next(iter(plans))
     so_far.tell(f"confirming {first}", 0.9)
@@ -213,46 +214,14 @@ def _confirmed(several: SeveralRequest, plans: dict[str, GearPlan], so_far: SoFa
         return None
     told = {}
     for name, plan in plans.items():
-        request, pipeline = _among(several, plans, name), plan.pipelines[name]
-        gears = []
-        ends = request.upper_ends().tolist()
-        for number, (gear, qps) in enumerate(zip(pipeline.gears, ends, strict=True)):
-            so_far.check()
-            if request.objective.scope == "every-range":
-                tight, others_kept = _steady(plan, request, number, least_margin(request) * qps)
-                if not others_kept or tight.share_late > 1 - request.objective.percentile:
-                    return None
-            predicted, _ = _steady(plan, request, number, qps)
-            gears.append(msgspec.structs.replace(gear, predicted=predicted))
-        changed = msgspec.structs.replace(pipeline, gears=tuple(gears))
-        told[name] = msgspec.structs.replace(plan, pipelines={name: changed})
+        if (made := with_steady_load(plan, _among(several, plans, name), on_time=so_far.check)) is None:
+            return None
+        told[name] = made
     return told
 
 
 def _among(several: SeveralRequest, plans: Mapping[str, GearPlan], name: str) -> PlanRequest:
     return replace(several.requests[name], beside=beside(several, plans, name, kept=plans.keys()))
-
-
-def _steady(made: GearPlan, request: PlanRequest, number: int, qps: float) -> tuple[GearPrediction, bool]:
-    """A gear of an operator at a steady load beside the others' busy ones, on part A; and whether these are kept."""
-    assert request.beside is not None
-    (name,) = made.pipelines
-    pipeline = made.pipelines[name]
-    alone = msgspec.structs.replace(pipeline.gears[number], load_range=LoadRange(from_=0.0))
-    steady = msgspec.structs.replace(pipeline, gears=(alone,), planned_load=None)
-    others = SteadyOthers(request.beside, request.seed)
-    trace = random_arrivals(qps, STEADY_REQUESTS / qps, seed=[request.seed, 5])
-    workload = draw_workload(trace, request.profile.predictions.indices(PART_A), seed=request.seed)
-    prepared = others.prepare(msgspec.structs.replace(made, pipelines={name: steady}, predictions={}))
-    run = prepared.run(others.beside_own(workload, qps))
-    result = run.result(request.beside.together, latency_objective_s=request.latency_s, pipeline=name)
-    return GearPrediction(
-        load_qps=qps,
-        accuracy=result.accuracy,
-        latency_p95_s=result.latency_s.at(request.objective.percentile),
-        share_late=result.share_late,
-        utilisation=max(result.utilisation.values()),
-    ), others.kept_in(run)
 
 
 def _counts_per_second(several: SeveralRequest) -> dict[str, Floats]:
@@ -262,3 +231,49 @@ def _counts_per_second(several: SeveralRequest) -> dict[str, Floats]:
         name: np.pad(counts := request.trace.counts_per_second(), (0, max(0, seconds - len(counts))))
         for name, request in several.requests.items()
     }
+
+
+# Whether several operators are served better by a plan in which all refine, or by gears as the papers have them.
+
+
+def plan_several_by_policy(
+    planner: Planner[SeveralRequest], several: SeveralRequest, *, progress: Progress = silent
+) -> GearPlan:
+    """The plan of `planner`, one that refines, or of both the one that is more accurate over all requests.
+
+    Each pipeline says why it is that one. Raises `Infeasible` without any.
+    """
+    if several.policy == "gears":
+        return planner.plan(several, progress=progress)
+    ways = ways_of(planner, PLANNER, several.policy)
+    part = _with_budget(several, 1 / len(ways))
+    finds = {way.name: partial(way.plan, part, progress=progress) for way in ways}
+    made, why = chosen(finds, part.budget_s, lambda refining, gears: _better(refining, gears, several))
+    return _because(made, several, why)
+
+
+def _better(refining: GearPlan, gears: GearPlan, several: SeveralRequest) -> tuple[bool, str]:
+    """By part A, and no less accurate by part B, as for one operator."""
+    on_a, other_a = (accuracy_of(several, made, part=PART_A) for made in (refining, gears))
+    on_b, other_b = (accuracy_of(several, made, part=PART_B) for made in (refining, gears))
+    return on_a - other_a >= LEAST_BETTER and on_b >= other_b, (
+        f"over all operators {100 * on_a:.2f} % are right with refining, {100 * other_a:.2f} with gears alone, "
+        f"replayed with part A; {100 * on_b:.2f} and {100 * other_b:.2f} with part B"
+    )
+
+
+def _with_budget(several: SeveralRequest, share: float) -> SeveralRequest:
+    requests = {
+        name: replace(one, budget_s=None if one.budget_s is None else share * one.budget_s)
+        for name, one in several.requests.items()
+    }
+    return replace(several, requests=requests)
+
+
+def _because(made: GearPlan, several: SeveralRequest, why: str) -> GearPlan:
+    pipelines = dict(made.pipelines)
+    for name, request in several.requests.items():
+        if (asked := pipelines[name].asked) is not None:
+            asked = msgspec.structs.replace(asked, chosen_because=why, budget_s=request.budget_s)
+            pipelines[name] = msgspec.structs.replace(pipelines[name], asked=asked)
+    return msgspec.structs.replace(made, pipelines=pipelines)

@@ -4,15 +4,16 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Hardware
-from gearshift.objective import Policy
+from gearshift.objective import Objective, Policy
 from gearshift.planner.space.beside import busy_qps
-from gearshift.planner.space.request import PlanRequest
+from gearshift.planner.space.request import Kind, PlanRequest, Shape
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.several import as_one
 from gearshift.workload import Trace
@@ -25,6 +26,9 @@ class SeveralRequest:
     The pipelines of `fixed` are among them, and stay as they are. Where operators refine, an accuracy
     point of one counts times its `worth`, 1 where none is given.
     """
+
+    planned_by: ClassVar[tuple[Kind, Shape]] = "rows", "several"
+    takes_long: ClassVar[bool] = False
 
     requests: Mapping[str, PlanRequest]
     fixed: GearPlan | None = None
@@ -60,8 +64,21 @@ class SeveralRequest:
             )
 
     @property
+    def first(self) -> PlanRequest:
+        return next(iter(self.requests.values()))
+
+    @property
     def hardware(self) -> Hardware:
-        return next(iter(self.requests.values())).hardware
+        return self.first.hardware
+
+    @property
+    def objective(self) -> Objective:
+        """That of the first pipeline."""
+        return self.first.objective
+
+    @property
+    def budget_s(self) -> float | None:
+        return self.first.budget_s
 
     @property
     def latency_s(self) -> float:
@@ -70,11 +87,11 @@ class SeveralRequest:
 
     @property
     def percentile(self) -> float:
-        return next(iter(self.requests.values())).percentile
+        return self.first.percentile
 
     @property
     def policy(self) -> Policy:
-        return next(iter(self.requests.values())).policy
+        return self.first.policy
 
     def worth_of(self, name: str) -> float:
         return self.worth.get(name, 1.0)

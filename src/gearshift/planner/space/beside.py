@@ -1,6 +1,6 @@
 """Pipelines that stay as they are while one is planned among them (Ken, section 3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -86,45 +86,52 @@ def _lacking(made: GearPlan, others: GearPlan) -> list[Replica]:
 
 def _with_idle(plan: GearPlan, replicas: Sequence[Replica]) -> dict[str, PipelinePlan]:
     idle = tuple(ReplicaSettings(replica=each.id, load_share=0.0, cores=each.cores) for each in replicas)
-    if not idle:
-        return plan.pipelines
-    widened: dict[int, tuple[ReplicaSettings, ...]] = {}  # gears may share their settings, and still do
+    return with_settings(plan.pipelines, lambda settings: (*settings, *idle)) if idle else plan.pipelines
 
-    def with_idle(gear: Gear) -> Gear:
-        settings = widened.setdefault(id(gear.replicas), (*gear.replicas, *idle))
-        return msgspec.structs.replace(gear, replicas=settings)
+
+def with_settings(
+    pipelines: Mapping[str, PipelinePlan],
+    change: Callable[[tuple[ReplicaSettings, ...]], tuple[ReplicaSettings, ...]],
+) -> dict[str, PipelinePlan]:
+    """The pipelines with changed settings of replicas in each gear; gears that share them still do."""
+    known: dict[int, tuple[ReplicaSettings, ...]] = {}
+
+    def changed(gear: Gear) -> Gear:
+        if id(gear.replicas) not in known:
+            known[id(gear.replicas)] = change(gear.replicas)
+        return msgspec.structs.replace(gear, replicas=known[id(gear.replicas)])
 
     return {
-        name: msgspec.structs.replace(pipeline, gears=tuple(map(with_idle, pipeline.gears)))
-        for name, pipeline in plan.pipelines.items()
+        name: msgspec.structs.replace(pipeline, gears=tuple(map(changed, pipeline.gears)))
+        for name, pipeline in pipelines.items()
     }
+
+
+def keeping(plan: GearPlan, kept: Callable[[Replica], bool]) -> GearPlan:
+    """The plan with some of its replicas."""
+    placement = Placement(replicas=tuple(filter(kept, plan.placement.replicas)))
+    ids = {replica.id for replica in placement.replicas}
+    pipelines = with_settings(plan.pipelines, lambda settings: tuple(one for one in settings if one.replica in ids))
+    return msgspec.structs.replace(plan, placement=placement, pipelines=pipelines)
+
+
+def without_idle_models(plan: GearPlan) -> GearPlan:
+    used = {model for pipeline in plan.pipelines.values() for model in models_of(pipeline)}
+    return plan if used.issuperset(plan.placement.models) else keeping(plan, lambda replica: replica.model in used)
 
 
 def part_of(plan: GearPlan, names: Sequence[str]) -> GearPlan:
     """The plan of some of its pipelines, with the replicas of models that they use."""
     pipelines = {name: plan.pipelines[name] for name in names}
-    used = {model for pipeline in pipelines.values() for model in models_of(pipeline)}
-    kept = tuple(replica for replica in plan.placement.replicas if replica.model in used)
-    ids = {replica.id for replica in kept}
     operators = {node.operator for pipeline in pipelines.values() for node in pipeline.nodes.values()}
-    narrowed: dict[int, tuple[ReplicaSettings, ...]] = {}
-
-    def narrow(gear: Gear) -> Gear:
-        if id(gear.replicas) not in narrowed:
-            narrowed[id(gear.replicas)] = tuple(each for each in gear.replicas if each.replica in ids)
-        return msgspec.structs.replace(gear, replicas=narrowed[id(gear.replicas)])
-
-    return msgspec.structs.replace(
+    part = msgspec.structs.replace(
         plan,
-        placement=Placement(replicas=kept),
-        pipelines={
-            name: msgspec.structs.replace(pipeline, gears=tuple(map(narrow, pipeline.gears)))
-            for name, pipeline in pipelines.items()
-        },
+        pipelines=pipelines,
         profiles={name: source for name, source in plan.profiles.items() if name in operators},
         traces={name: plan.traces[name] for name in names},
         predictions={name: result for name, result in plan.predictions.items() if name in names},
     )
+    return without_idle_models(part)
 
 
 def models_of(pipeline: PipelinePlan) -> set[str]:
@@ -135,5 +142,10 @@ def in_steady_load(pipeline: PipelinePlan, load_qps: float) -> PipelinePlan:
     """The pipeline with the gear of a load alone."""
     ends = [gear.load_range.to for gear in pipeline.gears]
     gear = next(g for g, to in zip(pipeline.gears, ends, strict=True) if to is None or load_qps < to)
+    return at_all_loads(pipeline, gear)
+
+
+def at_all_loads(pipeline: PipelinePlan, gear: Gear) -> PipelinePlan:
+    """The pipeline with this gear alone."""
     alone = msgspec.structs.replace(gear, load_range=LoadRange(from_=0.0))
     return msgspec.structs.replace(pipeline, gears=(alone,), planned_load=None)

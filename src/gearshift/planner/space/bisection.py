@@ -1,7 +1,7 @@
 """Bisection: where what holds begins. What holds at a number holds at every higher one."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -15,6 +15,40 @@ def least_that(holds: Callable[[int], bool], *, fails: int, at_most: int) -> int
         else:
             fails = middle
     return at_most
+
+
+def split(
+    holds: Callable[[float], bool],
+    low: float,
+    high: float,
+    *,
+    precision: float,
+    middle: Callable[[float, float], float],
+) -> tuple[float, float]:
+    """The last number that holds and the first that does not, to `precision` as a share."""
+    while high > low * precision:
+        between = middle(low, high)
+        low, high = (between, high) if holds(between) else (low, between)
+    return low, high
+
+
+def halfway(low: float, high: float) -> float:
+    return (low + high) / 2
+
+
+def geometric(low: float, high: float) -> float:
+    return float((low * high) ** 0.5)
+
+
+def climbed(at: int, count: int, rank: Callable[[int], Any], enough: Callable[[int], bool] = lambda _: False) -> int:
+    """The place below `count` whose neighbours rank no better, or the first that is enough, from `at` on."""
+    while not enough(at):
+        near = range(max(0, at - 1), min(count, at + 2))
+        better = min(near, key=lambda place: (rank(place), place != at))
+        if better == at:
+            break
+        at = better
+    return at
 
 
 BEYOND = 6, 4, 2, 1

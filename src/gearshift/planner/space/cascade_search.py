@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from gearshift.cascade import Cascade
 from gearshift.hardware import Device
-from gearshift.planner.space.hosts import hosts_of
+from gearshift.planner.space.hosts import device_seconds, hosts_of, ways
 from gearshift.planner.space.pareto import front_indices
 from gearshift.planner.space.request import PlanRequest
-from gearshift.planner.space.ways import device_seconds, ways
 from gearshift.profiles.profile import PART_A, PredictionRecords, Profile
 
 Floats = NDArray[np.float64]

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from gearshift.hardware import Device, Hardware
 from gearshift.placement import Placement, Replica
-from gearshift.planner.space.hosts import alike_devices
-from gearshift.planner.space.ways import DEGREES, bytes_per_device, nowhere, replica_on, ways
+from gearshift.planner.space.hosts import DEGREES, alike_devices, bytes_per_device, nowhere, replica_on, ways
 from gearshift.profiles.profile import Profile, RunTimeCurve
 
 FULLEST = 0.85

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,10 +30,40 @@ UNKNOWN_SOURCE = SourceFile(path="", sha256="")
 
 Progress = Callable[[str, float], None]
 LoadDistribution = Literal["trace", "zipf"]
+Kind = Literal["rows", "tokens"]
+Shape = Literal["one", "several", "graph"]
+"""One operator, several on the same devices, or one pipeline of several nodes."""
 
 
 def silent(what: str, share: float) -> None:
     """Report no progress."""
+
+
+class Request(Protocol):
+    """What requests of all kinds have; `planned_by` says in which row of the table their planners are."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    planned_by: ClassVar[tuple[Kind, Shape]]
+    takes_long: ClassVar[bool]
+    """Whether each search of several within one tells its own progress."""
+
+    @property
+    def hardware(self) -> Hardware: ...
+    @property
+    def objective(self) -> Objective: ...
+    @property
+    def budget_s(self) -> float | None: ...
+    @property
+    def latency_s(self) -> float: ...
+    @property
+    def percentile(self) -> float: ...
+
+
+class OfLatency(Request, Protocol):
+    """A request that may be made for another latency."""
+
+    def within(self, latency_s: float | None) -> Self:
+        """The same for this latency alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +74,9 @@ class PlanRequest:
     its load. `load` says how often each range is visited: as in the trace, or by Zipf's law; None
     leaves it to the planner. The pipelines `beside` it share the hardware, and stay as they are.
     """
+
+    planned_by: ClassVar[tuple[Kind, Shape]] = "rows", "one"
+    takes_long: ClassVar[bool] = False
 
     profile: Profile
     trace: Trace
@@ -88,9 +122,18 @@ class PlanRequest:
     def percentile(self) -> float:
         return self.objective.percentile
 
+    def within(self, latency_s: float | None) -> "PlanRequest":
+        """The same for this latency alone."""
+        return replace(self, objective=within(self.objective, latency_s))
+
     def upper_ends(self) -> NDArray[np.float64]:
         """Upper ends (ranges,) up to `max_qps`, by default 1.2 times the peak second."""
         return equal_ranges(self.max_qps or HEADROOM * self.trace.peak_qps, self.ranges)
+
+
+def within(objective: Objective, latency_s: float | None) -> Objective:
+    """The objective of a latency alone."""
+    return msgspec.structs.replace(objective, latency_s=latency_s, accuracy=None, confidence=None)
 
 
 def least_margin(request: PlanRequest) -> float:

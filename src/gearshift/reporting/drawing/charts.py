@@ -5,7 +5,7 @@ without length, so that they stay round. Text stands in HTML at shares of the wi
 size on any screen and on paper.
 
     chart = Chart("work", "Work", "A sentence.", "load (requests/s)", (Panel("p95 (ms)", x, y, (Line(...),)),))
-    section(chart.title, chart.explanation, chart_place(chart))
+    Section(chart.title, chart.explanation, [chart])
 """
 
 import html
@@ -32,7 +32,8 @@ DASHES = {"solid": "", "dash": ' stroke-dasharray="6 4"', "dot": ' stroke-dashar
 class Line:
     """A line through points (n,), broken where y is NaN; `texts` (n,) are shown where one points at it.
 
-    `stepped` lines keep their value until the next point.
+    `stepped` lines keep their value until the next point; one of no `width` has `dots` alone. With
+    `ringed` each of these has a ring about it.
     """
 
     name: str
@@ -45,19 +46,14 @@ class Line:
     width: float = 2
     dots: bool = False
     dot_size: float = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Dots:
-    """Points (n,), `size` pixels wide; with `ringed` each has a ring about it."""
-
-    name: str
-    x: Floats
-    y: Floats
-    colour: str
-    size: float = 8
-    texts: Sequence[str] = ()
     ringed: bool = False
+
+
+def dots(
+    name: str, x: Floats, y: Floats, colour: str, size: float = 8, texts: Sequence[str] = (), *, ringed: bool = False
+) -> Line:
+    """Points (n,) without a line, `size` pixels wide."""
+    return Line(name, x, y, colour, texts=texts, width=0, dots=True, dot_size=size, ringed=ringed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,7 @@ class Blocks:
     texts: Sequence[str] = ()
 
 
-Mark = Line | Dots | Blocks
+Mark = Line | Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +120,22 @@ class Chart:
     x_title: str
     panels: tuple[Panel, ...]
     key: tuple[str, ...] = ()
-    table: str = ""
 
     @property
     def pointed(self) -> dict[str, list[dict[str, Any]]]:
         """By panel what the page's script shows where one points: places from 0 to 1, and words."""
         return {f"{self.id}-{n}": list(_pointed(panel)) for n, panel in enumerate(self.panels)}
 
-
-def chart_place(chart: Chart) -> str:
-    """The chart as HTML, without its title and sentence."""
-    panels = "".join(
-        _panel(f"{chart.id}-{n}", panel, last=n == len(chart.panels) - 1) for n, panel in enumerate(chart.panels)
-    )
-    key = "".join(f"<li>{html.escape(line)}</li>" for line in chart.key)
-    return (
-        f'<figure class="chart" id="{chart.id}" role="img" aria-label="{html.escape(chart.title)}">'
-        f"{_legend(chart)}{panels}"
-        f'<div class="xtitle">{html.escape(chart.x_title)}</div>{f"<ul class=key>{key}</ul>" if key else ""}</figure>'
-        f"{chart.table}"
-    )
+    def __html__(self) -> str:
+        """The chart without its title and sentence."""
+        last = len(self.panels) - 1
+        panels = "".join(_panel(f"{self.id}-{n}", panel, last=n == last) for n, panel in enumerate(self.panels))
+        key = "".join(f"<li>{html.escape(line)}</li>" for line in self.key)
+        return (
+            f'<figure class="chart" id="{self.id}" role="img" aria-label="{html.escape(self.title)}">'
+            f'{_legend(self)}{panels}<div class="xtitle">{html.escape(self.x_title)}</div>'
+            f"{f'<ul class=key>{key}</ul>' if key else ''}</figure>"
+        )
 
 
 def _legend(chart: Chart) -> str:
@@ -151,8 +143,7 @@ def _legend(chart: Chart) -> str:
     for mark in (mark for panel in chart.panels for mark in panel.marks):
         drawn = len(mark.x0 if isinstance(mark, Blocks) else mark.x)
         if drawn and mark.name and mark.name not in shown:
-            style = mark.style if isinstance(mark, Line) else "ring" if getattr(mark, "ringed", False) else "block"
-            shape = "round" if isinstance(mark, Dots) else style
+            shape = "block" if isinstance(mark, Blocks) else mark.style if mark.width else "round"
             shown[mark.name] = f'<i class="{shape}" style="color:var({mark.colour})"></i>{html.escape(mark.name)}'
     if len(shown) < 2:
         return ""
@@ -206,7 +197,7 @@ def _labels(panel: Panel, width: int, screen: str) -> str:
     """The labels that fit on a chart of this width, for pages at least as wide."""
     taken: list[tuple[float, float, float, float]] = []
     for mark in panel.marks:
-        if isinstance(mark, Dots) and mark.size >= 7:
+        if isinstance(mark, Line) and not mark.width and mark.dot_size >= 7:
             for x, y in zip(panel.x.at(mark.x) * width, (1 - panel.y.at(mark.y)) * panel.height, strict=True):
                 taken.append((x - 5, y - 5, x + 5, y + 5))
     words = ""
@@ -244,23 +235,22 @@ def _mark(panel: Panel, mark: Mark) -> str:
         path = "".join(f"M{_c(x0)} {_c(y0)}H{_c(x1)}V{_c(y1)}H{_c(x0)}z" for x0, x1, y0, y1 in edges)
         return f'<path class="block" fill="var({mark.colour})" d="{path}"/>'
     x, y = panel.x.at(mark.x), 1 - panel.y.at(mark.y)
-    if isinstance(mark, Dots):
-        path = "".join(f"M{_c(a)} {_c(b)}h0" for a, b in zip(x, y, strict=True))
-        ring = f'<path class="dots" stroke="var(--ink)" stroke-width="{mark.size + 4:g}" d="{path}"/>'
-        card = f'<path class="dots" stroke="var(--card)" stroke-width="{mark.size + 2:g}" d="{path}"/>'
-        dots = f'<path class="dots" stroke="var({mark.colour})" stroke-width="{mark.size:g}" d="{path}"/>'
-        return (ring + card if mark.ringed else "") + dots
-    path = _line(x, y, stepped=mark.stepped)
-    line = (
-        f'<path class="line" stroke="var({mark.colour})" stroke-width="{mark.width:g}"{DASHES[mark.style]} d="{path}"/>'
-    )
-    if not mark.dots:
-        return line
-    spots = "".join(f"M{_c(a)} {_c(b)}h0" for a, b in zip(x, y, strict=True) if math.isfinite(b))
-    return f'{line}<path class="dots" stroke="var({mark.colour})" stroke-width="{mark.dot_size:g}" d="{spots}"/>'
+    line = spots = ""
+    if mark.width:
+        line = f'stroke="var({mark.colour})" stroke-width="{mark.width:g}"{DASHES[mark.style]}'
+        line = f'<path class="line" {line} d="{path_of(x, y, stepped=mark.stepped)}"/>'
+    if mark.dots:
+        path = "".join(f"M{_c(a)} {_c(b)}h0" for a, b in zip(x, y, strict=True) if math.isfinite(b))
+        rings = (("--ink", 4), ("--card", 2)) if mark.ringed else ()
+        spots = "".join(
+            f'<path class="dots" stroke="var({colour})" stroke-width="{mark.dot_size + more:g}" d="{path}"/>'
+            for colour, more in (*rings, (mark.colour, 0))
+        )
+    return line + spots
 
 
-def _line(x: NDArray[np.float64], y: NDArray[np.float64], *, stepped: bool) -> str:
+def path_of(x: NDArray[np.float64], y: NDArray[np.float64], *, stepped: bool) -> str:
+    """A line through places from 0 to 1, in thousandths, broken where y is NaN."""
     parts, down, before = [], False, ""
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
         if not math.isfinite(b):

@@ -1,112 +1,142 @@
-"""A page as one HTML file that needs no network, fonts or other files.
+"""A page as one HTML file that needs no network, fonts or other files, made from parts by templates.
 
 A content security policy in the page allows only its own script, and nothing to be fetched or
-sent.
+sent. Whatever a part holds is escaped.
 """
 
 import base64
-import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from hashlib import sha256
-from importlib import resources
+from typing import NamedTuple
 
 import msgspec
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup, escape
 
-from gearshift.reporting.drawing.charts import Chart, chart_place
-
-
-def html_page(title: str, note: str, sections: Sequence[str], charts: Sequence[Chart]) -> str:
-    """The page; `charts` are those that its sections show."""
-    title = html.escape(title)
-    note = f"<p>{html.escape(note)}</p>" if note else ""
-    script, data = _script(charts)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{_file("page.css")}</style>
-</head>
-<body>
-<header><h1>{title}</h1>{note}</header>
-<main>
-{"".join(part for part in sections if part)}</main>
-<footer>Made by Gearshift. This page is complete in itself and loads nothing.</footer>
-{data}{f"<script>{script}</script>" if script else ""}
-</body>
-</html>
-"""
+from gearshift.reporting.drawing.charts import Chart
 
 
-def section(title: str, sentence: str, *bodies: str) -> str:
-    """A card with a heading, a sentence below it, and its content."""
-    return f"<section><h2>{html.escape(title)}</h2>{_paragraph(sentence)}{''.join(bodies)}</section>\n"
+class Part(msgspec.Struct, frozen=True):
+    """Something on a page, drawn by the macro of its name in `parts.html`."""
+
+    def __html__(self) -> str:
+        macros = _templates().get_template("parts.html").module
+        return str(getattr(macros, type(self).__name__.lower())(self))
 
 
-def below(title: str, sentence: str, body: str) -> str:
+Body = Part | Chart | Markup | None
+
+
+class Section(Part, frozen=True):
+    """A card with a heading, a sentence below it, and its content; what is None in it is left out."""
+
+    title: str
+    sentence: str = ""
+    bodies: Sequence[Body] = ()
+
+
+class Below(Section, frozen=True):
     """A smaller heading within a section."""
-    return f"<h3>{html.escape(title)}</h3>{_paragraph(sentence)}{body}"
 
 
-def _paragraph(sentence: str) -> str:
-    """Words between backticks are code."""
-    shown = re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(sentence))
-    return f"<p>{shown}</p>" if sentence else ""
+class Folded(Section, frozen=True):
+    """What a click on the title unfolds."""
 
 
-def chart_section(chart: Chart) -> str:
-    return section(chart.title, chart.explanation, chart_place(chart))
+class Bullets(Part, frozen=True):
+    sentences: Sequence[str]
 
 
-def chart_below(chart: Chart) -> str:
-    return below(chart.title, chart.explanation, chart_place(chart))
-
-
-def html_table(names: Sequence[str], rows: str, *, text: Sequence[str] = ()) -> str:
-    """A table of rows that are HTML already; columns in `text` are words, others are figures."""
-    head = "".join(f"<th class='text'>{name}</th>" if name in text else f"<th>{name}</th>" for name in names)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-
-
-def tiles(facts: Iterable[tuple[str, str, str]]) -> str:
+class Tiles(Part, frozen=True):
     """Large figures: a name, the figure, and a few smaller words below it."""
-    items = "".join(
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(figure)}<small>{html.escape(more)}</small></dd></div>"
-        for name, figure, more in facts
-    )
-    return f'<dl class="tiles">{items}</dl>'
+
+    figures: Sequence[tuple[str, str, str]]
 
 
-def facts(items: Iterable[tuple[str, str]]) -> str:
+class Facts(Part, frozen=True):
     """Small facts by name."""
-    shown = "".join(f"<div><dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd></div>" for k, v in items)
-    return f'<dl class="facts">{shown}</dl>'
+
+    items: Sequence[tuple[str, str]]
 
 
-def _policy(script: str) -> str:
-    allowed = f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'" if script else "'none'"
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+class Wide(NamedTuple):
+    """A cell of words over several columns."""
+
+    text: str
+    columns: int
+
+
+class Shaded(NamedTuple):
+    """A cell on ground that is coloured to `shade` per cent."""
+
+    text: str
+    shade: int
+
+
+class Table(Part, frozen=True):
+    """Rows below the names of their columns; columns in `text` are words, others are figures.
+
+    With `heads` rows begin with their name; that of the name `own` is marked. Columns of `even`
+    tables are as wide as each other.
+    """
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[str | Wide | Shaded]]
+    text: Sequence[str] = ()
+    heads: bool = False
+    own: str | None = None
+    even: bool = False
+
+
+class Results(Part, frozen=True):
+    """Figures of systems: for each its name, and rows of a kind, such as "measured", with their cells."""
+
+    names: Sequence[str]
+    systems: Sequence[tuple[str, Sequence[tuple[str, Sequence[str]]]]]
+
+
+def html_page(title: str, note: str, sections: Sequence[Section | None]) -> str:
+    templates, pointed = _templates(), {name: s for chart in _charts(sections) for name, s in chart.pointed.items()}
+    assert templates.loader is not None
+    script = templates.loader.get_source(templates, "page.js")[0] if pointed else ""
+    digest = base64.b64encode(sha256(f"\n{script}".encode()).digest()).decode()
+    return templates.get_template("page.html").render(
+        title=title,
+        note=note,
+        sections=sections,
+        allowed=f"sha256-{digest}" if script else "none",
+        script=Markup(f"\n{script}"),
+        figures=Markup(_inert(msgspec.json.encode(pointed).decode())) if pointed else "",
     )
 
 
-def _script(charts: Sequence[Chart]) -> tuple[str, str]:
-    if not charts:
-        return "", ""
-    pointed = {name: series for chart in charts for name, series in chart.pointed.items()}
-    data = f'<script type="application/json" id="figures">{_inert(msgspec.json.encode(pointed).decode())}</script>\n'
-    return f"\n{_file('page.js')}", data
+def of_chart(chart: Chart | None, kind: type[Section] = Section) -> Section | None:
+    """A chart under its title and its sentence."""
+    return None if chart is None else kind(chart.title, chart.explanation, (chart,))
+
+
+def _charts(bodies: Sequence[Body]) -> Iterator[Chart]:
+    for body in bodies:
+        if isinstance(body, Chart):
+            yield body
+        elif isinstance(body, Section):
+            yield from _charts(body.bodies)
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(loader=PackageLoader("gearshift.reporting"), autoescape=True, trim_blocks=True)
+    made.filters["code"] = _with_code
+    return made
+
+
+def _with_code(sentence: str) -> Markup:
+    """Words between backticks are code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 def _inert(json: str) -> str:
     """Escape JSON so that it cannot end the script element around it."""
     return json.replace("<", "\\u003c")
-
-
-def _file(name: str) -> str:
-    return resources.files("gearshift.reporting.drawing").joinpath(name).read_text("utf-8")

@@ -1,5 +1,6 @@
 """The certainty by which a stage decides, and whether it and the answer's length are as recorded."""
 
+import logging
 import math
 from collections.abc import Sequence
 
@@ -8,9 +9,11 @@ from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.policies.engines.deciding import DECIDES_AT_END
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.runtime.engines.answers.drift import AnswerDrift
-from gearshift.runtime.engines.answers.drift_told import tell_drift
+from gearshift.runtime.engines.identities import REPLAN
 from gearshift.runtime.engines.routing.router import EngineRouter
 from gearshift.runtime.engines.served_engines import CertaintyOf
+
+log = logging.getLogger(__name__)
 
 
 class Certainties:
@@ -53,8 +56,22 @@ class Certainties:
             self.drift.ended(stream.request.model, stream.output_tokens, stream.asked.most_tokens)
 
     def tell_drift(self) -> None:
-        if self.drift is not None:
-            tell_drift(self.drift, self._models, self._metrics, self._journal)
+        """Tell models whose answers are not as recorded, since the last call: metric, journal and log."""
+        drift = self.drift
+        if drift is None:
+            return
+        for change in drift.changes():
+            model = self._models[change.model]
+            self._metrics.drift.labels(model).set(drift.drifts(change.model))
+            told = {"model": model, "what": change.what, "drifting": change.drifting}
+            served, recorded = round(change.served, 4), round(change.recorded, 4)
+            self._journal.write("profile_drift", **told, served=served, recorded=recorded)
+            if change.drifting:
+                log.warning(
+                    "answers of model %r are not as recorded: %s is %g on average, and was %g; its engine may be "
+                    "another, or the prompts are; %s",
+                    *(model, change.what, served, recorded, REPLAN),
+                )
 
     def go_on_from(self, before: "Certainties") -> None:
         """Take what `before` has learned, where it compares with the same records."""

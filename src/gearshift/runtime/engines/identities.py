@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.profiles.engines.engine_tables import EngineTables
-from gearshift.runtime.engines.answers.drift_told import REPLAN
 from gearshift.runtime.engines.replicas.identity import FINGERPRINT, NAMED, Identity
 from gearshift.runtime.engines.served_engines import Engines
+
+REPLAN = "if it is, profile and plan anew, as certainty, quality and times may have changed"
+"""The remedy where an engine may be another, by its answers or by what it says of itself."""
 
 log = logging.getLogger(__name__)
 

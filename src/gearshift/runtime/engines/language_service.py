@@ -1,12 +1,10 @@
 """The service of one pipeline of language models: its start and end, who is let in, and what operators see."""
 
-import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from gearshift.clock import NS_PER_S, Clock, WallClock
-from gearshift.errors import NotReady, QueueFull
+from gearshift.clock import Clock, WallClock
+from gearshift.errors import QueueFull
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.profiles.engines.engine_tables import EngineTables
@@ -15,22 +13,22 @@ from gearshift.runtime.engines.answers.drift import AnswerDrift
 from gearshift.runtime.engines.identities import Identities
 from gearshift.runtime.engines.looks import Looks
 from gearshift.runtime.engines.open_answers import OpenAnswers
-from gearshift.runtime.engines.own_errors import OwnErrors
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.routing.first_token_promise import FirstTokenPromise
 from gearshift.runtime.engines.routing.rate_limits import RateLimits
 from gearshift.runtime.engines.served_engines import CertaintyOf, Engines
+from gearshift.runtime.faults.failure_log import OwnErrors
+from gearshift.runtime.service.admission import Accepting, Admission
+from gearshift.runtime.service.answers import QUEUE_FULL
 from gearshift.runtime.service.room import HeldBytes, Room
 from gearshift.runtime.watch.drift import LiveTrace
-
-LONGEST_RETRY_S = 60
 
 
 class LanguageService:
     """Serves one pipeline of language models.
 
     `certainty_of` makes a certainty of tokens, which with `likeliest_other` needs the likeliest
-    other tokens too. At most `most_waiting` requests wait for engines, which leave at `capacity_qps`;
+    other tokens too. At most `most_waiting` requests wait for engines;
     `promise` refuses those whose first token would be late. `held` counts bytes together with another
     service, whose place this one takes. Where a deadline passes before a stage has decided, what there
     is is given; if there is nothing, it is refused, unless the promise says otherwise. A request waits
@@ -47,7 +45,6 @@ class LanguageService:
         certainty_of: CertaintyOf,
         likeliest_other: bool = False,
         most_waiting: int = 10_000,
-        capacity_qps: float = math.inf,
         most_held_bytes: int = 256 << 20,
         held: HeldBytes | None = None,
         promise: FirstTokenPromise | None = None,
@@ -66,11 +63,25 @@ class LanguageService:
         self.held = held or HeldBytes(most_held_bytes)
         self._identities = Identities(tables, engines, before_of or {}, self.metrics, self._journal)
         errors = OwnErrors()
+        refused = self.metrics.refused
+        full = partial(refused, QUEUE_FULL)
+        self.room = room = Room(self, most_waiting, self.held, full, drain_ns=lambda: self.router.drain_ns)
+        self._accepting = Accepting(self._journal, lambda: self.open_requests)
+        admission = Admission(
+            self._accepting,
+            room,
+            room,
+            lacking=self._lacking,
+            refused=refused,
+            no_worker="no_engine",
+            nobody="no engine answers",
+        )
+        self.require_room, self.reading = admission.require_room, admission.reading
         self.answers = OpenAnswers(
             tables,
             engines,
             self._identities,
-            held=self.held,
+            room=room,
             certainty_of=certainty_of,
             drift=drift,
             least_top=2 if likeliest_other else 0,
@@ -87,9 +98,7 @@ class LanguageService:
         self.looks = Looks(
             self.answers, engines, clock=self._clock, metrics=self.metrics, journal=self._journal, errors=errors
         )
-        self.room = Room(self, most_waiting, self.held, partial(self.metrics.refused, "queue_full"), capacity_qps)
         self._placed = sorted(set(tables.replica_model.tolist()))
-        self.accepting = self._drained = self._ending = False
         if not self.metrics.is_watching:
             self._report()
 
@@ -98,9 +107,8 @@ class LanguageService:
     def start(self) -> None:
         """Begin to accept requests; the engines are there."""
         self.looks.tick()
-        self.accepting = not (self._drained or self._ending)
         self._report()
-        self._journal.write("ready", replicas=len(self.tables.replicas))
+        self._accepting.start(len(self.tables.replicas))
 
     def _report(self) -> None:
         tables = self.tables
@@ -127,57 +135,30 @@ class LanguageService:
 
     async def drain(self, longest_s: float) -> bool:
         """Refuse new requests and answer the rest; False if some failed after `longest_s`."""
-        self._ending = True
-        self.refuse_new()
-        try:
-            async with asyncio.timeout(longest_s):
-                await self.answers.none_open()
-        except TimeoutError:
-            self.answers.fail_all()
-            return False
-        return True
+        return await self._accepting.drain(longest_s, [self.answers.none_open], self.answers.fail_all)
 
     def stop(self) -> None:
         """End at once: unanswered requests fail."""
-        self._ending, self.accepting = True, False
+        self._accepting.end()
         self.answers.fail_all()
         self.looks.stop()
         self._journal.write("stop")
 
     def refuse_new(self) -> None:
-        """Refuse new requests from now on; accepted ones are answered, however long that takes."""
-        self._journal.write("drain", unanswered=self.open_requests)
-        self._drained, self.accepting = True, False
+        self._accepting.refuse_new()
 
     def undo_drain(self) -> None:
-        """Accept new requests again; raises `NotReady` if the service is ending."""
-        if self._ending:
-            raise NotReady("the server is ending")
-        if self._drained:
-            self._journal.write("drain_undone")
-            self._drained, self.accepting = False, self.started
+        self._accepting.undo_drain()
 
     # Requests ------------------------------------------------------------------------------------
 
-    def require_room(self, size_bytes: int) -> None:
-        """Raise `NotReady`, `QueueFull` or `TooLarge` where a request of this size would not be accepted now."""
-        if not self.accepting:
-            self.metrics.refused("not_ready")
-            raise NotReady("the server is ending" if self._drained or self._ending else "the server is starting")
-        if all(self.router.available.is_lost):
-            self.metrics.refused("no_engine")
-            raise NotReady("no engine answers")
-        try:
-            self.room.require(1, size_bytes)
-        except QueueFull:
-            again_s, held = self.retry_after_s, self.held.all_held_bytes
-            raise QueueFull(
-                f"{self.waiting} requests wait and {held} bytes are held already; try again in {again_s} s", again_s
-            ) from None
+    def _lacking(self) -> str:
+        """The first model, where no engine is there: any other would answer in its place."""
+        return self.tables.models[0] if all(self.router.available.is_lost) else ""
 
     def submit(self, asked: Asked, reader: Reader) -> AnswerStream:
         """Accept a request; `reader` gets its answer, after this has returned. Raises as `require_room`."""
-        self.require_room(asked.held_bytes)
+        self.require_room(1, asked.held_bytes)
         self.trace.arrived += 1
         try:
             return self.answers.open(asked, reader)
@@ -209,6 +190,10 @@ class LanguageService:
 
     # For operators -------------------------------------------------------------------------------
 
+    @property
+    def accepting(self) -> bool:
+        return self._accepting.now
+
     def now_ns(self) -> int:
         return self._clock.now_ns()
 
@@ -224,7 +209,7 @@ class LanguageService:
 
     @property
     def started(self) -> bool:
-        return self.looks.begun
+        return self._accepting.started
 
     @property
     def gear(self) -> int:
@@ -253,10 +238,6 @@ class LanguageService:
     @property
     def open_requests(self) -> int:
         return len(self.answers)
-
-    @property
-    def retry_after_s(self) -> int:
-        return max(1, min(LONGEST_RETRY_S, math.ceil(self.router.drain_ns / NS_PER_S)))
 
     @property
     def drifting_models(self) -> list[str]:

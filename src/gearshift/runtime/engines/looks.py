@@ -7,8 +7,8 @@ from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.runtime.engines.open_answers import OpenAnswers
-from gearshift.runtime.engines.own_errors import OwnErrors
 from gearshift.runtime.engines.served_engines import Engines
+from gearshift.runtime.faults.failure_log import OwnErrors
 from gearshift.runtime.watch.drift import LiveTrace
 
 TICKS_PER_LOOK = 10
@@ -51,10 +51,6 @@ class Looks:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-    @property
-    def begun(self) -> bool:
-        return self._timer is not None
 
     def hand_over_to(self, after: "Looks") -> None:
         """Leave the record of arrivals to the one that looks from now on."""

@@ -5,32 +5,33 @@ from collections.abc import Callable
 from functools import partial
 
 from gearshift.clock import NS_PER_S, Clock, to_ns
+from gearshift.errors import printable
 from gearshift.observability.journal import Journal
 from gearshift.observability.language_metrics import LanguageMetrics
 from gearshift.profiles.engines.engine_tables import EngineTables
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream, Reader
 from gearshift.runtime.engines.answers.drift import AnswerDrift
-from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.second_engine import SecondEngine
 from gearshift.runtime.engines.certainties import Certainties
-from gearshift.runtime.engines.failures import Failures
 from gearshift.runtime.engines.identities import Identities
-from gearshift.runtime.engines.own_errors import OwnErrors
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest, Hedge, Sent, StageOutcome
 from gearshift.runtime.engines.requests.prompt_sizes import PromptSizes
 from gearshift.runtime.engines.routing.first_token_promise import FirstTokenPromise
 from gearshift.runtime.engines.routing.rate_limits import RateLimits
 from gearshift.runtime.engines.routing.router import EngineRouter
-from gearshift.runtime.engines.served_engines import CertaintyOf, Engines, models_by_certainty
+from gearshift.runtime.engines.served_engines import Asking, CertaintyOf, Engines, is_for_our_logprobs
 from gearshift.runtime.engines.stages import Stages
-from gearshift.runtime.engines.upstream.call import Call, Fault, Listener
-from gearshift.runtime.engines.upstream.refusals import CLIENTS_FAULTS, Kind, for_client, kind_of
-from gearshift.runtime.service.room import HeldBytes
+from gearshift.runtime.engines.upstream.call import Fault
+from gearshift.runtime.engines.upstream.refusals import Kind, for_client, kind_of
+from gearshift.runtime.faults.failure_log import FailureLog, OwnErrors
+from gearshift.runtime.service.admission import STOPPED
+from gearshift.runtime.service.room import Room
 
-LOGPROBS = b"logprobs"
-STOPPED = "the server stopped before this request was answered; send it again"
 TOO_LATE = Fault("the deadline passed before a model could answer", status=504, for_clients=True)
+LONGEST_REASON = 300
+"""Characters of an engine's fault in journal and log."""
 SHORTEST_PAUSE_S = 1.0
 """For an endpoint that asks to be sent nothing, and does not say for how long."""
 
@@ -48,7 +49,7 @@ class OpenAnswers:
         engines: Engines,
         identities: Identities,
         *,
-        held: HeldBytes,
+        room: Room,
         certainty_of: CertaintyOf,
         drift: AnswerDrift | None,
         least_top: int,
@@ -62,8 +63,8 @@ class OpenAnswers:
         errors: OwnErrors,
     ) -> None:
         self.tables, self._engines, self._identities = tables, engines, identities
-        self._held, self._clock, self._metrics, self._errors = held, clock, metrics, errors
-        self._least_top, self.promise = least_top, promise
+        self._room, self._clock, self._metrics, self._errors = room, clock, metrics, errors
+        self._asking, self.promise = Asking(tables, engines, least_top), promise
         self._shortest_hang_ns = to_ns(shortest_hang_s)
         self.router = EngineRouter(
             tables,
@@ -72,17 +73,19 @@ class OpenAnswers:
             limits=limits,
             longest_retry_ns=to_ns(longest_retry_s),
         )
-        self.failures = Failures(tables, metrics, journal)
+        models = [tables.models[model] for model in tables.replica_model]
+        self.failures = FailureLog(
+            tables.replicas, models, lambda *named: metrics.failures.labels(*named).inc(), journal, tries="requests"
+        )
         self.router.available.ejections.changed = self.failures.changed
         self.certainties = Certainties(
             tables.models, self.router, certainty_of=certainty_of, drift=drift, metrics=metrics, journal=journal
         )
         self.sizes = PromptSizes.of(tables)
         self._stages = Stages(tables, clock, metrics)
-        self._by_certainty = models_by_certainty(tables)
         self._streams: dict[EngineRequest, AnswerStream] = {}
-        self._none_open = asyncio.Event()
-        self._none_open.set()
+        self.none_open = asyncio.Event()
+        self.none_open.set()
         self._next_number, self._dispatches = 0, False
         self._loop = asyncio.get_running_loop()
 
@@ -108,14 +111,14 @@ class OpenAnswers:
         self._next_number += 1
         now_ns = self._clock.now_ns()
         self.promise.require_in_time(request, asked, self.router, now_ns)
-        stream = AnswerStream(self, request, asked, reader, self._held, now_ns)
+        stream = AnswerStream(self, request, asked, reader, self._room.held, now_ns)
         self._streams[request] = stream
-        self._none_open.clear()
-        self._held.held_bytes += asked.held_bytes
+        self.none_open.clear()
+        self._room.take(1, asked.held_bytes, asked.client)
         try:
-            if asked.deadline_s is not None:
-                aimed_s = self.promise.aimed_s(asked.deadline_s)
-                stream.deadline = self._loop.call_later(aimed_s, self._expire, stream, now_ns + to_ns(aimed_s))
+            if request.deadline_ns != NO_DEADLINE_NS:
+                due_ns = max(now_ns, request.deadline_ns)
+                stream.deadline = self._loop.call_later((due_ns - now_ns) / NS_PER_S, self._expire, stream, due_ns)
             self.router.arrive(request, now_ns)
         except Exception:
             self._take_from_router(request)
@@ -132,10 +135,6 @@ class OpenAnswers:
             self._metrics.ended("cancelled")
             self.dispatch_soon()
 
-    async def none_open(self) -> None:
-        """Wait until all are answered."""
-        await self._none_open.wait()
-
     def fail_all(self) -> None:
         for stream in list(self._streams.values()):
             self._take_from_router(stream.request)
@@ -144,8 +143,7 @@ class OpenAnswers:
     def _expire(self, stream: AnswerStream, due_ns: int) -> None:
         request, now_ns = stream.request, self._clock.now_ns()
         self.promise.expired(now_ns - due_ns)
-        has_nothing = request.tokens == 0 and request.whole_answer_of == NOWHERE
-        if request.answered or stream.broken is not None or (has_nothing and self.promise.gives_late_answers):
+        if stream.broken is not None or request.ends_ns == NO_DEADLINE_NS:
             return
         self._for(stream, self.router.expired, request, now_ns)
         self.dispatch_soon()
@@ -155,12 +153,12 @@ class OpenAnswers:
         self._drop_second(stream)
         stream.let_go()
         stream.call = None
-        self._held.held_bytes -= stream.asked.held_bytes
+        self._room.give_back(1, stream.asked.held_bytes, stream.asked.client)
         stream.asked.let_go()
         if stream.deadline is not None:
             stream.deadline.cancel()
         if not self._streams:
-            self._none_open.set()
+            self.none_open.set()
 
     def _fail(self, stream: AnswerStream, fault: Fault) -> None:
         self._close(stream)
@@ -179,26 +177,14 @@ class OpenAnswers:
 
     def _send(self, replica: int, request: EngineRequest, stream: AnswerStream) -> None:
         self._begin_stage(stream, replica, self._clock.now_ns())
-        stream.call = self._post(stream, request.model, replica, stream)
+        stream.call = self._asking.post(stream, request.model, replica, stream)
         stream.call.longest_silence_s = self.router.expected.longest_first_s(request, self._shortest_hang_ns)
 
     def _begin_stage(self, stream: AnswerStream, replica: int, sent_ns: int) -> None:
         request = stream.request
-        stream.begin_stage(
-            GivenTokens(has_tools="tools" in stream.asked.fields) if self._decides(stream, request.model) else None,
-            held_tokens=self.tables.engines[replica].held_tokens,
-        )
+        given, held_tokens = self._asking.tokens_of(stream, request.model), self.tables.engines[replica].held_tokens
+        stream.begin_stage(given, held_tokens=held_tokens)
         stream.sent = Sent(request.model, replica, request.stage, sent_ns)
-
-    def _decides(self, stream: AnswerStream, model: int) -> bool:
-        """Whether the model's answer needs log-probabilities, to decide by."""
-        return self._by_certainty[model] and model not in stream.no_logprobs
-
-    def _post(self, stream: AnswerStream, model: int, replica: int, listener: Listener) -> Call:
-        engine = self._engines.all[replica]
-        least = self._least_top if self._decides(stream, model) else stream.asked.top_logprobs
-        body = stream.asked.body(engine.name, least_top_logprobs=least)
-        return engine.link.post(stream.asked.path, body, listener)
 
     def cancel(self, replica: int, request: EngineRequest) -> None:
         stream = self._streams[request]
@@ -224,14 +210,8 @@ class OpenAnswers:
         if stream.broken is not None:
             self._metrics.ended("failed")
             return
-        self._metrics.answered(
-            self.tables.models[request.model],
-            "degraded" if request.degraded else "answered",
-            ttft_s=(stream.answered_ns - stream.arrived_ns) / NS_PER_S,
-            decision_s=(stream.answered_ns - (stream.first_ns or stream.answered_ns)) / NS_PER_S,
-            total_s=(max(stream.last_ns, stream.answered_ns) - stream.arrived_ns) / NS_PER_S,
-            output_tokens=stream.output_tokens,
-        )
+        model, tokens = self.tables.models[request.model], stream.output_tokens
+        self._metrics.answered(model, stream.outcome, output_tokens=tokens, **stream.times_s())
         self._for(stream, stream.reader.ended, stream)
 
     def unanswered(self, request: EngineRequest) -> None:
@@ -293,7 +273,7 @@ class OpenAnswers:
         stream.call = None
         if replica == NOWHERE:
             return
-        if self._is_for_our_logprobs(stream, fault):
+        if is_for_our_logprobs(stream, fault):
             stream.no_logprobs |= {request.model}
             stream.held.take()
             self._for(stream, self._send, replica, request, stream)
@@ -328,7 +308,7 @@ class OpenAnswers:
     def _note_failure(self, replica: int, fault: Fault) -> None:
         if fault.unreachable:
             self._engines.suspect(replica, fault)
-        self.failures.failed(replica, fault)
+        self.failures.failed(replica, fault.kind, printable(fault.reason)[:LONGEST_REASON])
 
     # Late first tokens ---------------------------------------------------------------------------
 
@@ -340,7 +320,7 @@ class OpenAnswers:
                 stream = self._streams[request]
                 if hedge := hedging.begin(request, now_ns):
                     self._for(stream, self._ask_second, stream, hedge, now_ns)
-        self.failures.look(now_ns)
+        self.failures.ticked(now_ns)
 
     def _ask_second(self, stream: AnswerStream, hedge: Hedge, now_ns: int) -> None:
         stream.second = second = SecondEngine(
@@ -349,7 +329,7 @@ class OpenAnswers:
             won=partial(self._go_on_with_second, stream, first_failed=False),
             failed=partial(self._second_failed, stream),
         )
-        second.call = self._post(stream, hedge.model, hedge.replica, second)
+        second.call = self._asking.post(stream, hedge.model, hedge.replica, second)
         second.call.longest_silence_s = self._shortest_hang_ns / NS_PER_S
 
     def _go_on_with_second(self, stream: AnswerStream, *, first_failed: bool) -> None:
@@ -383,14 +363,6 @@ class OpenAnswers:
             second.call.cancel()
         if second is not None and stream.request.hedge is not None:
             self.router.hedging.dropped(stream.request, self._clock.now_ns())
-
-    def _is_for_our_logprobs(self, stream: AnswerStream, fault: Fault) -> bool:
-        """Whether an engine refuses log-probabilities that only the stage wants, which is not sure without them.
-
-        llama.cpp's server gives none where tools are streamed.
-        """
-        ours = stream.asked.top_logprobs is None and stream.given is not None
-        return ours and fault.status in CLIENTS_FAULTS and LOGPROBS in fault.body.lower()
 
     def _left(self, stream: AnswerStream, outcome: StageOutcome) -> None:
         visit = self._stages.left(stream, outcome)

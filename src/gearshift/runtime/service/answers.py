@@ -22,9 +22,9 @@ from gearshift.runtime.service.room import Client, HeldBytes, Room, bytes_of, ha
 
 EXECUTION = Ending.EXECUTION.name.lower()
 DEADLINE_REASONS = frozenset(ending.name.lower() for ending in TOO_LATE)
-QUEUE_FULL, NOT_READY, NO_WORKER, UNKNOWN = "queue_full", "not_ready", "no_worker", "unknown"
-"""Other reasons of refusals: no room, not ready, a model without workers or answers, or bulk work that asks for a
-gear that the plan does not have."""
+QUEUE_FULL, NO_WORKER, UNKNOWN = "queue_full", "no_worker", "unknown"
+"""Other reasons of refusals: no room, a model without workers or answers, or bulk work that asks for a gear that the
+plan does not have."""
 Done = Callable[[Answer], None]
 Withdraw = Callable[[], None]
 
@@ -36,6 +36,23 @@ TOO_MANY_ROWS = "too_many_rows"
 MISFIT = "the models of this cascade answer outputs of different names or shapes"
 NO_ROOM, TOO_MUCH = "no_room", "too_much"
 """The error of a request begins so where outputs of its nodes do not fit into memory: now, or ever."""
+
+
+RAISED: dict[str, type[GearshiftError]] = {
+    **dict.fromkeys(DEADLINE_REASONS, DeadlinePassed),
+    TOO_MANY_ROWS: TooLarge,
+    TOO_MUCH: TooLarge,
+    NO_ROOM: QueueFull,
+    QUEUE_FULL: QueueFull,
+    UNKNOWN: UnknownModel,
+}
+"""The errors that refusals are raised as, by reason; `NotReady` for all others, whose reason is a text."""
+COUNTED = {
+    **{reason: reason for reason in (*DEADLINE_REASONS, TOO_MANY_ROWS)},
+    NO_ROOM: QUEUE_FULL,
+    TOO_MUCH: QUEUE_FULL,
+}
+"""The reasons under which refusals of accepted requests are counted; `NO_WORKER` for all others."""
 
 
 class Parts(Protocol):
@@ -179,34 +196,20 @@ def raise_if_refused(answer: Answer) -> Answer:
     """Return `answer`, or raise for a refusal what it is: `DeadlinePassed`, `UnknownModel`, `QueueFull`, ...."""
     if answer.outcome != "refused":
         return answer
-    if answer.reason in DEADLINE_REASONS:
-        raise DeadlinePassed(answer.errors[0])
-    if answer.reason == TOO_MANY_ROWS:
-        raise TooLarge(answer.errors[0].removeprefix(f"{TOO_MANY_ROWS}: "))
-    if answer.reason == TOO_MUCH:
-        raise TooLarge(answer.errors[0].removeprefix(f"{TOO_MUCH}: "))
-    if answer.reason == NO_ROOM:
-        raise QueueFull(answer.errors[0].removeprefix(f"{NO_ROOM}: "), answer.retry_after_s)
-    if answer.reason == UNKNOWN:
-        raise UnknownModel(answer.errors[0])
-    if answer.reason == QUEUE_FULL:
-        raise QueueFull(answer.errors[0], answer.retry_after_s)
-    raise NotReady(answer.reason)
-
-
-def why_refused(answer: Answer) -> str:
-    if answer.reason in (NO_ROOM, TOO_MUCH):
-        return QUEUE_FULL
-    return answer.reason if answer.reason in DEADLINE_REASONS or answer.reason == TOO_MANY_ROWS else NO_WORKER
+    kind = RAISED.get(answer.reason)
+    if kind is None:
+        raise NotReady(answer.reason)
+    text = answer.errors[0] if kind is DeadlinePassed else answer.errors[0].removeprefix(f"{answer.reason}: ")
+    if kind is QueueFull:
+        raise QueueFull(text, answer.retry_after_s)
+    raise kind(text)
 
 
 def refused(error: GearshiftError) -> Answer:
     """A refusal for `error`, from which `raise_if_refused` raises it in another process."""
-    if isinstance(error, UnknownModel):
-        return Answer(outcome="refused", reason=UNKNOWN, errors=(str(error),))
-    if isinstance(error, QueueFull):
-        return Answer(outcome="refused", reason=QUEUE_FULL, errors=(str(error),), retry_after_s=error.retry_after_s)
-    return Answer(outcome="refused", reason=str(error), errors=(str(error),))
+    text = str(error)
+    reason = UNKNOWN if isinstance(error, UnknownModel) else QUEUE_FULL if isinstance(error, QueueFull) else text
+    return Answer(outcome="refused", reason=reason, errors=(text,), retry_after_s=error.retry_after_s or 1)
 
 
 class OpenRequests:
@@ -272,7 +275,7 @@ class OpenRequests:
         if request.is_bulk:
             self.metrics.bulk_rows.labels(self._operator, outcome).inc(request.rows)
         elif outcome == "refused":
-            self.metrics.refused(self._operator, why_refused(answer))
+            self.metrics.refused(self._operator, COUNTED.get(answer.reason, NO_WORKER))
         else:
             self.metrics.answered(self._operator, answer, (now_ns - request.arrived_ns) / NS_PER_S)
         if now_ns > request.late_after_ns and outcome in ("answered", "degraded", "late"):

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -25,8 +24,6 @@ from gearshift.runtime.router.router import Router
 from gearshift.runtime.router.status import shift_facts
 from gearshift.runtime.watch.adapting import Adapting
 from gearshift.support.fine_timer import FineTimer
-
-log = logging.getLogger(__name__)
 
 
 class Driver:
@@ -65,6 +62,7 @@ class Driver:
         self._model_names = [tables.model_of(replica) for replica in replicas]
         self._device_names = [tables.devices_of(replica) for replica in replicas]
         self._deadlines = deadlines
+        self._failures = FailureLog(tables.replica_ids, self._model_names, self._count_failure, journal)
         self.router = Router(
             tables,
             start=self._start_batch,
@@ -75,11 +73,10 @@ class Driver:
             passing=passing,
             item_ended=item_ended,
             memory=memory,
-            failed=self._batch_failed,
-            changed=self._failing_changed,
+            failed=self._failures.failed,
+            changed=self._failures.changed,
             weighs=True,
         )
-        self._failures = FailureLog(tables.replica_ids, self._model_names)
         self._goes_on = False
         self._batch_ids = itertools.count(1)
         self._started_ns: dict[int, int] = {}
@@ -181,7 +178,7 @@ class Driver:
     def replicas_lost(self, replicas: Sequence[int], how: str) -> None:
         for replica in replicas:
             self._metrics.restarts.labels(self._tables.replica_ids[replica]).inc()
-            self._batch_failed(replica, LOST)
+            self._failures.failed(replica, LOST)
             self.replicas.lost(replica, how)
         if self.vertical is not None:
             self.vertical.replicas_lost(replicas)
@@ -211,17 +208,8 @@ class Driver:
         answer = self.router.failing.answer
         return [model for number, model in enumerate(self._tables.models) if model in models and not answer(number)]
 
-    def _batch_failed(self, replica: int, why: str) -> None:
-        self._metrics.failures.labels(self._model_names[replica], self._tables.replica_ids[replica], why).inc()
-        self._failures.failed(replica, why)
-
-    def _failing_changed(self, replica: int, failing: bool) -> None:
-        model, name = self._model_names[replica], self._tables.replica_ids[replica]
-        self._journal.write("replica_failing" if failing else "replica_answers", replica=name, model=model)
-        if failing:
-            log.warning("replica %s of model %r fails: it is out of service until it answers a probe", name, model)
-        else:
-            log.warning("replica %s of model %r is in service again", name, model)
+    def _count_failure(self, model: str, replica: str, why: str) -> None:
+        self._metrics.failures.labels(model, replica, why).inc()  # those of the service that this one takes over from
 
     def _timer(self) -> None:
         self.router.timer(self._clock.now_ns())
@@ -235,10 +223,6 @@ class Pulse:
         self._clock, self._tick, self._wake = clock, tick, wake
         self._timers: tuple[FineTimer, FineTimer] | None = None
         self._armed_ns = NEVER_NS
-
-    @property
-    def started(self) -> bool:
-        return self._timers is not None
 
     def start(self) -> None:
         """Open the timers; raises `OSError` if the system gives none."""

@@ -42,7 +42,7 @@ class OutputPassing:
         return condition is None or condition.holds(item)
 
     def rows(self, node: int, scope: Scope) -> int:
-        """The number of rows of a fan-out; a request with more than it allows is told that some are cut."""
+        """The number of rows of a fan-out."""
         passed = self._nodes[node]
         fan_out, source = passed.fan_out, passed.rows_from
         assert fan_out is not None
@@ -52,16 +52,7 @@ class OutputPassing:
             raise CannotPass(f"node {passed.name!r} has no {fan_out.per_row!r} to take rows of")
         if array.ndim < 2:
             raise CannotPass(f"{fan_out.per_row!r} is a single value, and has no rows")
-        rows: int = array.shape[1]
-        if rows <= fan_out.most:
-            return rows
-        if fan_out.beyond == "refuse":
-            raise CannotPass(
-                f"{TOO_MANY_ROWS}: {fan_out.per_row!r} has {rows} rows, and node {passed.name!r} takes {fan_out.most}"
-            )
-        row = scope.flow.row
-        row.cut = (*row.cut, (node, rows))
-        return fan_out.most
+        return rows_taken(array.shape[1], fan_out, node, passed.name, scope, of=repr(fan_out.per_row))
 
     def payload(self, node: int, scope: Scope) -> Arrays:
         """The inputs of the item, arrays of one row; those that are missing are left out."""
@@ -78,6 +69,17 @@ class OutputPassing:
             if name in arrays:
                 arrays[name] = arrays[name][0, scope.row : scope.row + 1]
         return arrays
+
+
+def rows_taken(rows: int, fan_out: FanOut, node: int, name: str, scope: Scope, *, of: str) -> int:
+    """How many of the `rows` node `name` takes; a request with more than it allows is told that some are cut."""
+    if rows <= fan_out.most:
+        return rows
+    if fan_out.beyond == "refuse":
+        raise CannotPass(f"{TOO_MANY_ROWS}: {of} has {rows} rows, and node {name!r} takes {fan_out.most}")
+    row = scope.flow.row
+    row.cut = (*row.cut, (node, rows))
+    return fan_out.most
 
 
 class Condition:

@@ -1,13 +1,12 @@
 """Passes recorded items along the edges of graphs, where devices are emulated."""
 
 from collections.abc import Mapping
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from gearshift.gear import GearPlan
 from gearshift.model import LABEL, Arrays
-from gearshift.models.classes import class_name
 from gearshift.pipeline import When
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.profiles.conditions import CERTAINTY
@@ -16,7 +15,7 @@ from gearshift.request import Sample
 from gearshift.runtime.backends.emulated import SAMPLE
 from gearshift.runtime.router.flows import CannotPass
 from gearshift.runtime.router.graph import Scope
-from gearshift.runtime.service.answers import TOO_MANY_ROWS
+from gearshift.runtime.service.passing import Condition, rows_taken
 
 
 class RecordedPassing:
@@ -26,25 +25,20 @@ class RecordedPassing:
     """
 
     def __init__(self, plan: GearPlan, tables: PlanTables, joint: Mapping[str, JointRecords]) -> None:
-        self._joint, self._conditions = joint, tables.graph.conditions
+        self._joint = joint
+        self._conditions = [None if when is None else recorded_condition(when) for when in tables.graph.conditions]
         self._first_node = [pipeline.first_node for pipeline in tables.pipelines]
         self._nodes = [(name, node) for each in plan.pipelines.values() for name, node in each.nodes.items()]
         self._starts = {name: records.begin.tolist() for name, records in joint.items()}
 
     def holds(self, edge: int, item: Sample) -> bool:
-        when = self._conditions[edge]
-        return when is None or _holds(when, item)
+        condition = self._conditions[edge]
+        return condition is None or condition.holds(item)
 
     def rows(self, node: int, scope: Scope) -> int:
         rows, (name, settings) = len(self._places(node, scope)), self._nodes[node]
         assert settings.fan_out is not None
-        most = settings.fan_out.most
-        if rows > most and settings.fan_out.beyond == "refuse":
-            raise CannotPass(f"{TOO_MANY_ROWS}: the tuple has {rows} rows, and node {name!r} takes {most}")
-        if rows > most:
-            row = scope.flow.row
-            row.cut = (*row.cut, (node, rows))
-        return min(rows, most)
+        return rows_taken(rows, settings.fan_out, node, name, scope, of="the tuple")
 
     def payload(self, node: int, scope: Scope) -> Arrays:
         joint, begin, _ = self._tuple(scope)
@@ -79,16 +73,7 @@ class RecordedPassing:
         return self._joint[name], starts[number], starts[number + 1]
 
 
-def _holds(when: When, item: Sample) -> bool:
-    if when.at_least is not None and when.output == CERTAINTY:
-        return item.certainty >= when.at_least
-    result: Any = item.result
-    if LABEL not in result:
-        raise CannotPass(f"the records have no answers, on which an edge has a condition ({when.output!r})")
-    label = class_name(result[LABEL][0])
-    if when.one_of is not None:
-        return label in {class_name(value) for value in when.one_of}
-    try:
-        return float(label) >= (when.at_least or 0.0)
-    except ValueError:
-        raise CannotPass(f"the recorded answer {label!r} is no number, and an edge has a condition on it") from None
+def recorded_condition(when: When) -> Condition:
+    """An output is that which was recorded as the answer."""
+    is_of_certainty = when.at_least is not None and when.output == CERTAINTY
+    return Condition(when if is_of_certainty else msgspec.structs.replace(when, output=LABEL))

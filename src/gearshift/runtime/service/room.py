@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from gearshift.clock import NS_PER_S
 from gearshift.errors import QueueFull, TooLarge
 from gearshift.model import STRING_BYTES, Arrays
 from gearshift.policies.admission import admits, fair_share, retry_after_s
@@ -100,13 +101,22 @@ def has_room(held: HeldBytes, more_bytes: int) -> bool:
     return held.all_held_bytes + more_bytes <= 2 * held.most_bytes
 
 
+LONGEST_DRAIN_S = 60
+
+
+def whole_seconds(drain_ns: int) -> int:
+    """The `Retry-After` where what is there is predicted to be answered in this time."""
+    return max(1, min(LONGEST_DRAIN_S, -(-drain_ns // NS_PER_S)))
+
+
 class Room:
     """Bounds on samples in the `queues` of a pipeline, and on the bytes that all hold together.
 
     `refused` is called at each refusal. No client connection shuts out the others: of a
     connection's rows, at most half of `most_requests` count against clients that ask for less than
     half (`fair_share`), and only a single request may hold more than half of the bytes. Waiting
-    samples leave at `capacity_qps`, from which the `Retry-After` of a refused request is computed.
+    samples leave at `capacity_qps`, from which the `Retry-After` of a refused request is computed,
+    unless `drain_ns` tells in what time all that waits is answered.
     """
 
     def __init__(
@@ -116,8 +126,10 @@ class Room:
         held: HeldBytes,
         refused: Callable[[], None],
         capacity_qps: float = math.inf,
+        drain_ns: Callable[[], int] | None = None,
     ) -> None:
-        self.most_requests, self.held, self._capacity_qps = most_requests, held, capacity_qps
+        self.most_requests, self.held = most_requests, held
+        self._capacity_qps, self._drain_ns = capacity_qps, drain_ns
         self._share = fair_share(most_requests)
         self._queues, self._refused = queues, refused
         self._uncounted_rows = 0
@@ -187,9 +199,12 @@ class Room:
     def full(self, rows: int, held_bytes: int) -> QueueFull:
         self._refused()
         waiting, all_bytes = self.waiting, self.held.all_held_bytes
-        again_s = retry_after_s(
-            waiting, all_bytes, rows, held_bytes, self.most_requests, self.held.most_bytes, self._capacity_qps
-        )
+        if self._drain_ns is not None:
+            again_s = whole_seconds(self._drain_ns())
+        else:
+            again_s = retry_after_s(
+                waiting, all_bytes, rows, held_bytes, self.most_requests, self.held.most_bytes, self._capacity_qps
+            )
         return QueueFull(
             f"{waiting} requests wait and {all_bytes} bytes are held already; try again in {again_s} s", again_s
         )
@@ -202,19 +217,14 @@ class OpenRows:
         self.waiting = 0
 
 
-class BulkRoom(Room):
-    """Bounds on the rows of bulk work that are not answered yet: their own, and half of all bytes.
+class RoomOfItsOwn(Room):
+    """Bounds on rows that are not answered yet, apart from those that wait in queues."""
 
-    Refusals are not counted: who sends bulk work finds out with them how much there is room for.
-    """
-
-    def __init__(self, most_requests: int, held: HeldBytes, capacity_qps: float) -> None:
+    def __init__(
+        self, most_requests: int, held: HeldBytes, refused: Callable[[], None], capacity_qps: float = math.inf
+    ) -> None:
         self._open, self._held_bytes = OpenRows(), 0
-        super().__init__(self._open, most_requests, held, lambda: None, capacity_qps)
-
-    def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
-        enough = self._held_bytes + held_bytes <= self.held.most_bytes // 2
-        return enough and super().admits(rows, held_bytes, client)
+        super().__init__(self._open, most_requests, held, refused, capacity_qps)
 
     def take(self, rows: int, held_bytes: int, client: Client) -> None:
         self._open.waiting += rows
@@ -227,30 +237,36 @@ class BulkRoom(Room):
         super().give_back(rows, held_bytes, client)
 
 
-class WideRoom(Room):
+class BulkRoom(RoomOfItsOwn):
+    """Bounds on the rows of bulk work that are not answered yet: their own, and half of all bytes.
+
+    Refusals are not counted: who sends bulk work finds out with them how much there is room for.
+    """
+
+    def __init__(self, most_requests: int, held: HeldBytes, capacity_qps: float) -> None:
+        super().__init__(most_requests, held, lambda: None, capacity_qps)
+
+    def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
+        enough = self._held_bytes + held_bytes <= self.held.most_bytes // 2
+        return enough and super().admits(rows, held_bytes, client)
+
+
+class WideRoom(RoomOfItsOwn):
     """Room for a request of more rows than may wait in the `beside` room: one at a time, up to the bound on bytes."""
 
     def __init__(self, beside: Room, refused: Callable[[], None], capacity_qps: float) -> None:
-        self._open, self._beside, self._rate_qps = OpenRows(), beside, capacity_qps
-        super().__init__(self._open, UNBOUNDED, beside.held, refused, capacity_qps)
+        self._beside = beside
+        super().__init__(UNBOUNDED, beside.held, refused, capacity_qps)
 
     def admits(self, rows: int, held_bytes: int, client: Client | None = None) -> bool:
         return not self._open.waiting and super().admits(rows, held_bytes, client)
-
-    def take(self, rows: int, held_bytes: int, client: Client) -> None:
-        self._open.waiting += rows
-        super().take(rows, held_bytes, client)
-
-    def give_back(self, rows: int, held_bytes: int, client: Client) -> None:
-        self._open.waiting -= rows
-        super().give_back(rows, held_bytes, client)
 
     def full(self, rows: int, held_bytes: int) -> QueueFull:
         left = self._open.waiting
         if not left:
             return super().full(rows, held_bytes)
         self._refused()
-        again_s = retry_after_s(left, 0, 0, 0, 0, self.held.most_bytes, self._rate_qps)
+        again_s = retry_after_s(left, 0, 0, 0, 0, self.held.most_bytes, self._capacity_qps)
         return QueueFull(
             f"requests of more than {self._beside.most_requests} rows are taken one at a time, and one has {left} rows "
             f"left; try again in {again_s} s, or send fewer rows at once",

@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from gearshift.clock import NS_PER_S, Clock
 from gearshift.decisions import Ending
-from gearshift.errors import NotReady
 from gearshift.model import Arrays
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Known, Metrics
@@ -20,10 +19,10 @@ from gearshift.plans.plan_tables import PipelineTables, PlanTables
 from gearshift.request import LEAST_URGENT, NO_DEADLINE_NS, NOT_BULK, Answer, BulkWork, Request, Sample
 from gearshift.runtime.router.by_deadline import TOO_LATE, DeadlineRules
 from gearshift.runtime.router.status import PipelineStatus, pipeline_status
+from gearshift.runtime.service.admission import NOT_READY, STOPPED, Accepting, Admission
 from gearshift.runtime.service.answers import (
     DEADLINE_REASONS,
     NO_WORKER,
-    NOT_READY,
     QUEUE_FULL,
     TOO_MANY_ROWS,
     Done,
@@ -39,12 +38,11 @@ from gearshift.runtime.service.bulk_gear import bulk_gear_of
 from gearshift.runtime.service.driver import Driver
 from gearshift.runtime.service.graph_answers import facts_of, graph_answer
 from gearshift.runtime.service.in_parts import InParts
-from gearshift.runtime.service.room import BulkRoom, Client, HeldBytes, Reading, Room, WideRoom, memory_of
+from gearshift.runtime.service.room import BulkRoom, Client, HeldBytes, Room, WideRoom, memory_of
 from gearshift.runtime.watch.adapting import Adapting
 
 REASONS = (*sorted(DEADLINE_REASONS), QUEUE_FULL, NOT_READY, NO_WORKER)
 """Reasons of refusals, known to the metrics from the start."""
-STOPPED = "the server stopped before this request was answered; send it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ class Shared:
     spans: dict[int, RequestSpan]
     request_ids: "itertools.count[int]"
     sequence: "itertools.count[int]"
-    accepting: bool = False
+    accepting: Accepting
 
 
 class ServedPipeline:
@@ -102,15 +100,19 @@ class ServedPipeline:
         self._router = shared.driver.router
         self._pipeline = self._router.pipelines[tables.number]
         self.models = shared.tables.models_used_by(tables.number)
-        self.room = Room(
-            self._pipeline,
-            options.most_waiting_requests,
-            shared.held,
-            partial(self._count_refused, QUEUE_FULL),
-            options.capacity_qps,
+        full = partial(self._count_refused, QUEUE_FULL)
+        most, capacity_qps = options.most_waiting_requests, options.capacity_qps
+        self.room = Room(self._pipeline, most, shared.held, full, capacity_qps)
+        self._bulk_room = BulkRoom(most, shared.held, capacity_qps)
+        self._admission = Admission(
+            shared.accepting,
+            self.room,
+            self._bulk_room,
+            lacking=partial(self._router.lacking, tables.number),
+            refused=self._count_refused,
         )
-        self._bulk_room = BulkRoom(options.most_waiting_requests, shared.held, options.capacity_qps)
-        self._wide_room = WideRoom(self.room, partial(self._count_refused, QUEUE_FULL), options.capacity_qps)
+        self.require_room, self.reading = self._admission.require_room, self._admission.reading
+        self._wide_room = WideRoom(self.room, full, capacity_qps)
         self._bulk_accuracy = options.bulk_accuracy
         self.open_requests = OpenRequests(
             tables.name,
@@ -127,7 +129,7 @@ class ServedPipeline:
 
     @property
     def accepting(self) -> bool:
-        return self._shared.accepting
+        return self._shared.accepting.now
 
     @property
     def waiting(self) -> int:
@@ -140,7 +142,7 @@ class ServedPipeline:
     @property
     def ready(self) -> bool:
         """Whether new requests are accepted and answered, perhaps by fewer models than planned (`degraded`)."""
-        return self._shared.accepting and self._router.can_answer(self.number)
+        return self._shared.accepting.now and self._router.can_answer(self.number)
 
     @property
     def degraded(self) -> list[str]:
@@ -156,21 +158,6 @@ class ServedPipeline:
         return self._clock.now_ns()
 
     # Requests --------------------------------------------------------------------------------------------------------
-
-    def require_room(self, rows: int, held_bytes: int, client: Client | None = None, *, bulk: bool = False) -> None:
-        """Raise `NotReady`, `QueueFull` or `TooLarge` if a request of `rows` would be refused."""
-        self._require(self._bulk_room if bulk else self.room, rows, held_bytes, client)
-
-    def _require(self, room: Room, rows: int, held_bytes: int, client: Client | None) -> None:
-        if not self._shared.accepting:
-            self._refuse("the server is not accepting requests; try another one, or again later")
-        if lacking := self._router.lacking(self.number):
-            self._refuse(f"no worker of model {lacking!r} is running; try again later")
-        room.require(rows, held_bytes, client)
-
-    def reading(self, announced_bytes: int, *, bulk: bool = False) -> Reading:
-        self.require_room(1, announced_bytes, bulk=bulk)
-        return Reading(self._bulk_room if bulk else self.room)
 
     def submit(
         self,
@@ -207,7 +194,7 @@ class ServedPipeline:
             if rows > room.most_requests:
                 room, within_ns = self._wide_room, NO_DEADLINE_NS
             request = self._request(rows, deadline_ns=deadline_ns, answer_within_ns=within_ns, **asked)
-        self._require(room, rows, held_bytes, client)
+        self._admission.require(room, rows, held_bytes, client)
         opened = OpenRequest(request, [], rows, done, client, rows, held_bytes, room)
         self.open_requests.add(opened, span)
         if room is self._wide_room:
@@ -264,10 +251,6 @@ class ServedPipeline:
     async def infer(self, inputs: Arrays, **asked: Any) -> Answer:
         """As `answer_to` by `submit`."""
         return await answer_to(self.submit, inputs, **asked)
-
-    def _refuse(self, why: str) -> NoReturn:
-        self._count_refused(NOT_READY)
-        raise NotReady(why)
 
     def _count_refused(self, reason: str) -> None:
         self._shared.metrics.refused(self.name, reason)

@@ -1,11 +1,10 @@
 """The service: the router, a backend and the clock on one event loop; it answers requests."""
 
-import asyncio
 import itertools
 from collections.abc import Mapping
 
 from gearshift.clock import NS_PER_S, Clock, WallClock
-from gearshift.errors import InvalidInput, NotReady, require
+from gearshift.errors import InvalidInput, require
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import RequestSpan
@@ -17,6 +16,7 @@ from gearshift.runtime.faults.retries import Retries
 from gearshift.runtime.router.by_deadline import DeadlineRules
 from gearshift.runtime.router.flows import Passing
 from gearshift.runtime.router.status import ServedPlan, State, Status, status_of
+from gearshift.runtime.service.admission import Accepting
 from gearshift.runtime.service.between import BetweenNodes
 from gearshift.runtime.service.driver import Driver
 from gearshift.runtime.service.room import HeldBytes
@@ -80,6 +80,7 @@ class Service:
             memory=BetweenNodes(self.held),
         )
         self.router = self.driver.router
+        self._accepting = Accepting(self._journal, lambda: self.open_requests)
         self._shared = Shared(
             tables=tables,
             driver=self.driver,
@@ -91,13 +92,13 @@ class Service:
             spans=spans,
             request_ids=itertools.count(1),
             sequence=itertools.count(),
+            accepting=self._accepting,
         )
         self._of = [
             ServedPipeline(each, self._shared, option, watch)
             for each, option, watch in zip(tables.pipelines, options, adapting, strict=True)
         ]
         self.pipelines = {pipeline.name: pipeline for pipeline in self._of}
-        self._drained = self._ending = False
 
     @property
     def pipeline(self) -> ServedPipeline:
@@ -118,30 +119,20 @@ class Service:
                 raise
         driver.pulse.start()
         self._report()
-        self._shared.accepting = not (self._drained or self._ending)
-        self._journal.write("ready", replicas=len(self._tables.replica_ids))
-
-    def stop_accepting(self) -> None:
-        self._shared.accepting = False
+        self._accepting.start(len(self._tables.replica_ids))
 
     async def drain(self, longest_s: float) -> bool:
         """Refuse new requests and answer the rest; False if some failed after `longest_s`."""
-        self._ending = True
-        self.refuse_new()
-        try:
-            async with asyncio.timeout(longest_s):
-                for pipeline in self._of:
-                    await pipeline.open_requests.none_open.wait()
-        except TimeoutError:
-            for pipeline in self._of:
-                pipeline.fail_open()
-            return False
-        return True
+        none_open = [pipeline.open_requests.none_open for pipeline in self._of]
+        return await self._accepting.drain(longest_s, none_open, self._fail_open)
+
+    def _fail_open(self) -> None:
+        for pipeline in self._of:
+            pipeline.fail_open()
 
     async def stop(self) -> None:
         """End at once: unanswered requests fail, and nothing is left running."""
-        self._ending = True
-        self.stop_accepting()
+        self._accepting.end()
         fault: BaseException | None = None
         for pipeline in self._of:
             try:
@@ -159,7 +150,7 @@ class Service:
 
     @property
     def accepting(self) -> bool:
-        return self._shared.accepting
+        return self._accepting.now
 
     @property
     def waiting(self) -> int:
@@ -186,7 +177,7 @@ class Service:
     # Operators -------------------------------------------------------------------------------------------------------
 
     def status(self, plan: ServedPlan) -> Status:
-        stopped: State = "draining" if self.driver.pulse.started else "starting"
+        stopped: State = "draining" if self._accepting.started else "starting"
         return status_of(
             plan,
             self._tables,
@@ -227,18 +218,10 @@ class Service:
         return self.pipelines[pipeline].number
 
     def refuse_new(self) -> None:
-        """Refuse new requests from now on; accepted ones are answered, however long that takes."""
-        self._journal.write("drain", unanswered=self.open_requests)
-        self._drained = True
-        self.stop_accepting()
+        self._accepting.refuse_new()
 
     def undo_drain(self) -> None:
-        """Accept new requests again; raises `NotReady` if the service is ending."""
-        if self._ending:
-            raise NotReady("the server is ending")
-        if self._drained:
-            self._journal.write("drain_undone")
-            self._drained, self._shared.accepting = False, self.driver.pulse.started
+        self._accepting.undo_drain()
 
     def take_over_from(self, before: "Service") -> None:
         """Take over the metrics and the metered load of `before`; both need the same clock."""

@@ -1,6 +1,6 @@
 """Bounds of a server: on memory, by default derived from the memory that there is, and on one request."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -17,8 +17,6 @@ MACHINE, GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 V2, V1 = ("memory.max", ""), ("memory.limit_in_bytes", "memory")
 """The file of a group's limit, and the folder of all groups."""
-
-FreeBytes = Callable[[], int | None]
 
 
 def free_bytes(machine: Path = MACHINE, group: Path = GROUP) -> int | None:

@@ -3,10 +3,12 @@
 import logging
 import re
 import time
+from typing import NamedTuple
 
 from gearshift.clock import NS_PER_S
 from gearshift.observability.deadline_metrics import DeadlineMetrics
 from gearshift.request import NO_DEADLINE_NS
+from gearshift.v2.tensors import timeout_us_of_slo
 
 REQUEST_START = "x-request-start"
 SLO_MS = "x-slo-ms"
@@ -17,6 +19,20 @@ _UNITS = ((10**11, NS_PER_S), (10**14, 10**6), (10**17, 10**3))
 """Proxies write s, ms or us; the magnitude of a current Unix time shows which."""
 
 log = logging.getLogger(__name__)
+
+
+class Told(NamedTuple):
+    """What the head of a request says: when it was sent, on the service's clock, and how long it may take (0: any)."""
+
+    sent_ns: int | None = None
+    slo_us: int = 0
+
+    def deadline_ns(self, now_ns: int, timeout_us: int = 0) -> int:
+        """By the body's timeout, if that is given, else by the head."""
+        return deadline_ns_of(self.sent_ns, now_ns, timeout_us or self.slo_us)
+
+
+NOTHING_TOLD = Told()
 
 
 class SendingTimes:
@@ -30,6 +46,10 @@ class SendingTimes:
         self._trust_ns = round(trust_s * NS_PER_S)
         self._metrics = metrics or DeadlineMetrics()
         self._said: set[str] = set()
+
+    def told(self, start: str | None, slo_ms: str | None, now_ns: int) -> Told:
+        """Read both headers; raises `InvalidInput` for a time that makes no sense."""
+        return Told(self.sent_ns(start, now_ns), 0 if slo_ms is None else timeout_us_of_slo(slo_ms))
 
     def count_distrust(self, reason: str) -> None:
         self._metrics.untrusted.labels(reason).inc()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 
+from gearshift.errors import GearshiftError
 from gearshift.observability.logs import facts
 from gearshift.observability.tracing import RequestSpan
 
@@ -59,6 +60,10 @@ class Exchange:
         """Log an internal error; return the text for the client, which gives only the id."""
         log.error("fault, id %s", self.id, exc_info=error, extra=facts(**self._known()))
         return f"an internal error; the server's log explains id {self.id}"
+
+    def text_of(self, error: Exception, longest: int) -> str:
+        """The text for the client: the error's own, or an id for errors of the server; it may quote long values."""
+        return str(error)[:longest] if isinstance(error, GearshiftError) else self.fault(error)
 
     def end(self, status: int | str | None) -> None:
         """Log the end of the request at level debug; `status` None: the client left before."""

@@ -3,11 +3,11 @@
 It parses inference requests, sends their tensors to the router and encodes the answers; it passes
 all other requests on unchanged, so that every front end gives the router's answer.
 
-`python -m gearshift.serving.front_ends.front_end --router FD --listen FD --board FD --row N --pipelines N
---parent PID`, started by `front_ends.py`.  It ends when the router's process ends, in whatever way.
+`python -m gearshift.serving.front_ends.front_end PARENT ROUTER BOARD ROW LISTEN...`, started by `front_ends.py`
+with the router's process, file descriptors and its row of the board.  It ends when the router's process ends, in
+whatever way.
 """
 
-import argparse
 import asyncio
 import gc
 import itertools
@@ -18,7 +18,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import uvloop
@@ -26,7 +26,7 @@ import uvloop
 from gearshift.clock import WallClock
 from gearshift.errors import GearshiftError
 from gearshift.model import Arrays
-from gearshift.observability.logs import Form, Level, LogSettings, logging_to_stderr
+from gearshift.observability.logs import LogSettings, logging_to_stderr
 from gearshift.observability.tracing import RequestSpan
 from gearshift.policies.admission import fair_share
 from gearshift.runtime.service.answers import Done, Withdraw
@@ -286,53 +286,42 @@ class FrontEnd:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="gearshift.serving.front_ends.front_end")
-    for name in ("router", "board"):
-        parser.add_argument(f"--{name}", type=int, required=True, help="a file descriptor")
-    parser.add_argument("--listen", required=True, help="file descriptors, between commas")
-    parser.add_argument("--row", type=int, required=True, help="its row of the board")
-    parser.add_argument("--pipelines", type=int, required=True, help="how many the board has numbers of")
-    parser.add_argument("--parent", type=int, required=True, help="process that started this one")
-    parser.add_argument("--log-level", choices=get_args(Level), default="info")
-    parser.add_argument("--log-format", choices=get_args(Form), default="text")
-    arguments = parser.parse_args()
+    parent, router, board, row, *listen = map(int, sys.argv[1:])
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # the router ends first
         signal.signal(number, signal.SIG_IGN)
-    if not die_with_parent(arguments.parent):
+    if not die_with_parent(parent):
         return 0
-    listen = [int(fd) for fd in arguments.listen.split(",")]
-    for fd in (arguments.router, *listen, arguments.board):
+    for fd in (router, board, *listen):
         os.set_inheritable(fd, False)
     allow_many_connections()
     give_back_freed_memory()
-    logs = LogSettings(arguments.log_level, arguments.log_format)
-    board = Board(arguments.board, arguments.row, arguments.pipelines)
-    router, listening = socket.socket(fileno=arguments.router), [socket.socket(fileno=fd) for fd in listen]
-    with logging_to_stderr(logs, process="front end"), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(socket.socket(fileno=router), [socket.socket(fileno=fd) for fd in listen], board, row))
+
+
+async def serve(router: socket.socket, listening: Sequence[socket.socket], board_fd: int, row: int) -> int:
+    """Return the exit code."""
+    link = RouterLink(asyncio.get_running_loop())
+    await asyncio.get_running_loop().create_unix_connection(lambda: link.protocol, sock=router)
+    told = await link.told
+    if told is None:
+        return 0
+    settings, board = told.settings, Board(board_fd, row, len(told.served))
+    with logging_to_stderr(LogSettings(settings.log_level, settings.log_format), process="front end"):
         try:
-            runner.run(serve(router, listening, board))
+            http = HttpServer(FrontEnd(told, link, board), settings, board.count_connections, board.count_unsent)
+            await http.start(*listening)
         except GearshiftError as error:  # such as unreadable keys or certificates
             log.error("%s", error)
             return 1
+        link.stop_listening = http.stop_listening
+        if link.stopped:
+            http.stop_listening()
+        gc.collect()
+        gc.freeze()  # as the router does
+        link.protocol.send(Listening())
+        await http.stop(await link.end)
     return 0
-
-
-async def serve(router: socket.socket, listening: Sequence[socket.socket], board: Board) -> None:
-    loop = asyncio.get_running_loop()
-    link = RouterLink(loop)
-    await loop.create_unix_connection(lambda: link.protocol, sock=router)
-    told = await link.told
-    if told is None:
-        return
-    http = HttpServer(FrontEnd(told, link, board), told.settings, board.count_connections, board.count_unsent)
-    await http.start(*listening)
-    link.stop_listening = http.stop_listening
-    if link.stopped:
-        http.stop_listening()
-    gc.collect()
-    gc.freeze()  # as the router does
-    link.protocol.send(Listening())
-    await http.stop(await link.end)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ import msgspec
 
 from gearshift.errors import GearshiftError, WorkerDied
 from gearshift.observability.journal import Journal
-from gearshift.observability.logs import settings_in_force
 from gearshift.request import Answer
 from gearshift.runtime.service.answers import refused
 from gearshift.runtime.service.room import Client
@@ -356,15 +355,8 @@ def _failed(reason: str) -> Answer:
 
 
 def _spawn(router: int, listen: Sequence[int], board: Board, row: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "gearshift.serving.front_ends.front_end", "--row", str(row)]
-    command += ["--router", str(router), "--listen", ",".join(map(str, listen)), "--board", str(board.fd)]
-    command += [
-        "--pipelines",
-        str(len(board.pipelines)),
-        "--parent",
-        str(os.getpid()),
-        *settings_in_force().arguments(),
-    ]
+    numbers = map(str, (os.getpid(), router, board.fd, row, *listen))
+    command = [sys.executable, "-P", "-m", "gearshift.serving.front_ends.front_end", *numbers]
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(router, *listen, board.fd), start_new_session=True
     )

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from gearshift.errors import GearshiftError, NotReady, QueueFull
+from gearshift.errors import GearshiftError
 from gearshift.runtime.service.room import HeldBytes, Room
 from gearshift.serving.door.exchange import REQUEST_ID, Exchange
 from gearshift.serving.door.open_exchanges import REVOKED, End
 from gearshift.serving.grpc.sockets import GrpcSockets
-from gearshift.v2.grpc_status import RETRY_AFTER, STATUS
+from gearshift.v2.grpc_status import RETRY_PUSHBACK_MS, STATUS
 
 LOOK_S = 0.25
 """Interval at which unread answers are checked."""
@@ -169,10 +169,9 @@ def guarded(method: str, call: Call[Sent], may: May | None) -> Callable[[Any, An
             status = STATUS.get(
                 error.http_status if isinstance(error, GearshiftError) else 500, grpc.StatusCode.INTERNAL
             )
-            again = RETRY_AFTER if isinstance(error, NotReady) else ()
-            if isinstance(error, QueueFull):
-                again = ((RETRY_AFTER[0][0], str(1000 * error.retry_after_s)),)
-            return None, (status, text_of(error, exchange), (*again, (REQUEST_ID, exchange.id)))
+            again_s = error.retry_after_s if isinstance(error, GearshiftError) else None
+            again = () if again_s is None else ((RETRY_PUSHBACK_MS, str(1000 * again_s)),)
+            return None, (status, exchange.text_of(error, LONGEST_TEXT), (*again, (REQUEST_ID, exchange.id)))
         finally:
             exchange.end(None if status is None else status.name)
 
@@ -211,10 +210,3 @@ def _as_bytes(value: str | bytes) -> bytes:
 def in_bytes(message: Message) -> bytes:
     data: bytes = message.SerializeToString()
     return data
-
-
-def text_of(error: Exception, exchange: Exchange) -> str:
-    """Return the text for the client: the error's own, or an id for errors of the server."""
-    if isinstance(error, GearshiftError):
-        return str(error)[:LONGEST_TEXT]
-    return exchange.fault(error)

@@ -10,13 +10,12 @@ from gearshift.errors import DeadlinePassed, QueueFull, RequestFailed
 from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.service.room import Client, Reading, Room
-from gearshift.serving.door.deadline_headers import REQUEST_START, SLO_MS, SendingTimes, deadline_ns_of
+from gearshift.serving.door.deadline_headers import REQUEST_START, SLO_MS, SendingTimes
 from gearshift.serving.door.exchange import Exchange
-from gearshift.serving.grpc.calls import Answers, Tasks, Unread, in_bytes, metadata_of, send, text_of
+from gearshift.serving.grpc.calls import LONGEST_TEXT, Answers, Tasks, Unread, in_bytes, metadata_of, send
 from gearshift.serving.grpc.messages import Messages
 from gearshift.serving.operate.control import Control
 from gearshift.v2 import grpc_messages_pb2 as pb
-from gearshift.v2 import tensors as v2
 from gearshift.v2.bodies import InferRequest
 from gearshift.v2.grpc_status import SERVICE
 from gearshift.v2.grpc_tensors import NOTHING, Values, encode_answer, parameters, varint
@@ -94,14 +93,17 @@ class GrpcInference:
         """
         if exchange.span is not None and not self._only:
             exchange.span.of(model)
-        told = metadata_of(context)
-        sent_ns = self._times.sent_ns(told.get(REQUEST_START), self._control.service.now_ns())
+        said, now_ns = metadata_of(context), self._control.service.now_ns()
+        told = self._times.told(said.get(REQUEST_START), said.get(SLO_MS), now_ns)
+        deadline_ns, remaining_s = told.deadline_ns(now_ns, request.timeout_us), context.time_remaining()
+        if remaining_s is not None:  # the deadline of the call counts first
+            deadline_ns = min(NO_DEADLINE_NS, now_ns + round(remaining_s * NS_PER_S))
         answer = await self._control.pipelines[model].infer(
             request.inputs,
             priority=request.priority,
             bulk=request.bulk,
-            deadline_ns=self._deadline_ns(context.time_remaining(), sent_ns, request.timeout_us, told.get(SLO_MS)),
-            sent_ns=sent_ns,
+            deadline_ns=deadline_ns,
+            sent_ns=told.sent_ns,
             payload_bytes=payload_bytes,
             client=self._client_of(context),
             span=exchange.span,
@@ -113,13 +115,6 @@ class GrpcInference:
     def _client_of(self, context: Any) -> Client:
         """Return the account of the call's connection; it lives as long as calls hold it."""
         return self._clients.setdefault(context.peer(), Client())
-
-    def _deadline_ns(self, remaining_s: float | None, sent_ns: int | None, timeout_us: int, slo_ms: str | None) -> int:
-        """Return the deadline of the call, else of the parameters, else of metadata `x-slo-ms`."""
-        if remaining_s is not None:
-            return min(NO_DEADLINE_NS, self._control.service.now_ns() + round(remaining_s * NS_PER_S))
-        limit_us = timeout_us or (0 if slo_ms is None else v2.timeout_us_of_slo(slo_ms))
-        return deadline_ns_of(sent_ns, self._control.service.now_ns(), limit_us)
 
     async def infer_stream(self, context: Any, exchange: Exchange) -> None:
         """Answer in order of requests; an error is an answer too, and the stream goes on."""
@@ -159,7 +154,7 @@ class GrpcInference:
             answer = await self._answer(*asked, context, exchange, ONLY_ANSWER)
             response = b"".join((b"\x12", varint(len(answer)), answer))  # infer_response
         except Exception as error:  # noqa: BLE001  every error becomes an answer
-            told = text_of(error, exchange)
+            told = exchange.text_of(error, LONGEST_TEXT)
             which = pb.ModelInferResponse(id=exchange.offered, parameters=parameters(ONLY_ANSWER))
             response, status = in_bytes(pb.ModelStreamInferResponse(error_message=told, infer_response=which)), "error"
         exchange.end(status)

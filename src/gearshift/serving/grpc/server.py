@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from gearshift.errors import InvalidInput
 from gearshift.observability.metrics import Metrics
 from gearshift.observability.tracing import Tracing
-from gearshift.runtime.service.room import Room
+from gearshift.runtime.service.room import UNBOUNDED, Room, RoomOfItsOwn
 from gearshift.runtime.service.service import Service
 from gearshift.serving.door import metadata
 from gearshift.serving.door.bounds import most_waiting_bytes
@@ -39,15 +39,6 @@ LONGEST_SILENCE_S = 10.0
 """Bound on the time to the HTTP/2 handshake."""
 MOST_CALLS_OF_CONNECTION = 1024
 Asked = TypeVar("Asked", bound=Message)
-
-
-class NoQueues:
-    """Nothing waits."""
-
-    waiting: int = 0
-
-
-MOST_ROWS = 1 << 40
 
 
 class GrpcServer:
@@ -90,7 +81,7 @@ class GrpcServer:
         pipelines = self._service.pipelines
         if len(pipelines) == 1:
             return next(iter(pipelines.values())).room
-        return Room(NoQueues(), MOST_ROWS, self._service.held, refused=lambda: None)
+        return RoomOfItsOwn(UNBOUNDED, self._service.held, refused=lambda: None)
 
     async def start(self) -> int:
         """Listen and return the port; raises `InvalidInput` if it cannot be used."""

@@ -9,14 +9,15 @@ from gearshift.errors import NoAccess
 from gearshift.serving.door.keys import Keys
 from gearshift.serving.door.origins import ASKED_METHOD, FETCH_SITE, ORIGIN, OwnNames, permission, readable_by
 from gearshift.serving.door.signature import unknown_model
-from gearshift.serving.http.attempts import respond_error
+from gearshift.serving.http.attempts import Routed, respond_error
 from gearshift.serving.http.handlers import ACCEPT, Handlers
 from gearshift.serving.http.http_exchange import BEARER, HttpExchange, Then, Work, read_body
 from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.http.openapi import describe
 from gearshift.serving.http.routes import LITERAL_PATHS, Route, Who, routes_of
 from gearshift.serving.operate.control import require_local
-from gearshift.serving.pages.front_page import HTML, TextPipeline, docs_page, front_page, key_page
+from gearshift.serving.operate.kind import Shown
+from gearshift.serving.pages.front_page import HTML, docs_page, front_page, key_page, shown_tensors
 from gearshift.v2 import json as v2_json
 
 ENCODED_SLASH = "%252F"
@@ -32,12 +33,10 @@ OF_PAGES = frozenset[Who]({"anybody", "user"})
 """Who pages of other sites may be, where they are allowed: none of them may steer."""
 
 
-class Application:
+class Application(Routed):
     """Lets `handlers`, and those of `others`, answer HTTP requests; checks keys and hosts.
 
-    The page about the server shows `texts` beside the pipelines of `handlers`.
-
-    A `connections.Handler`.
+    The page about the server shows the pipelines of `handlers`, or what is `shown` in their place.
     """
 
     def __init__(
@@ -47,10 +46,10 @@ class Application:
         keys: Keys | None = None,
         names: OwnNames | None = None,
         others: Sequence[Found] = (),
-        texts: Sequence[TextPipeline] = (),
+        shown: Sequence[Shown] | None = None,
     ) -> None:
         self._handlers, self._keys, self._names = handlers, keys, names or OwnNames()
-        self._attempt = handlers.attempts.attempt
+        super().__init__(handlers.attempts, self._route)
         models = {model.served.name: model for model in handlers.models}
         routes: dict[str, Found] = {
             route.path: (route, MethodType(route.handler, models.get(route.model, handlers)))
@@ -66,9 +65,8 @@ class Application:
         handlers.description = v2_json.encode(description)
         handlers.docs_page = docs_page(description)
         handlers.front_page = front_page(
-            served,
+            list(map(shown_tensors, served)) if shown is None else shown,
             has_keys=keys is not None and keys.of_users,
-            texts=texts,
             has_dashboard=handlers.has_dashboard,
         )
 
@@ -81,17 +79,6 @@ class Application:
     def paths(self) -> dict[str, str]:
         """Return the method of each path, in lower case."""
         return {path: route.methods[0].lower() for path, (route, _) in self._routes.items()}
-
-    def begun(self, exchange: HttpExchange) -> None:
-        """Route a request whose body may still be missing; errors in its head are answered now."""
-        self._attempt(exchange, self._route)
-
-    def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
-        self._attempt(exchange, _measure, part_bytes)
-
-    def completed(self, exchange: HttpExchange) -> None:
-        if exchange.then is not None:
-            self._attempt(exchange, exchange.then)
 
     def _route(self, exchange: HttpExchange) -> Work | None:
         path, method, headers = exchange.path, exchange.method, exchange.headers
@@ -152,11 +139,6 @@ class Application:
             return unknown_model(parts[3], served).what
         near = [one for one in (f"{V1}{path}", path.removeprefix(V1)) if one != path and one in self._routes]
         return f"there is nothing at {path[:200]!r}" + (f"; {near[0]!r} is there" if near else "")
-
-
-def _measure(exchange: HttpExchange, part_bytes: int) -> None:
-    if exchange.measure is not None:
-        exchange.measure(part_bytes)
 
 
 def _path_meant(path: str) -> str:

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from gearshift.errors import GearshiftError, NoAccess, NotReady, QueueFull, TooLarge, TooLargeInside
+from gearshift.errors import GearshiftError, NoAccess, TooLarge, TooLargeInside
 from gearshift.serving.http.http_exchange import BEARER, CLOSE, Headers, HttpExchange, Work, error_body
 
-Refusal = tuple[int, str, Headers]
-"""Status, text and further headers of an error answer."""
+Refusal = tuple[int, str, Headers, str | None, str | None]
+"""Status, text and further headers of an error answer, and for OpenAI's API `code` and `param`."""
 
 RETRY_AFTER = (b"retry-after", b"1")
 LONGEST_TEXT = 2000
-"""Characters of an error's text, which may quote long values from the request."""
+"""Characters of an error's text."""
 
 
 class Attempts:
@@ -53,17 +53,49 @@ class Attempts:
 
     def _refusal(self, exchange: HttpExchange, error: Exception) -> Refusal:
         extra: Headers = ()
+        text = exchange.text_of(error, LONGEST_TEXT)
+        if not isinstance(error, GearshiftError):
+            return 500, text, extra, None, None
         if isinstance(error, TooLarge) and not isinstance(error, TooLargeInside):
             extra = (CLOSE,)
         elif isinstance(error, NoAccess):
             extra = (BEARER,)
-        elif isinstance(error, (QueueFull, NotReady)):
-            again = (RETRY_AFTER[0], b"%d" % error.retry_after_s) if isinstance(error, QueueFull) else RETRY_AFTER
+        elif error.retry_after_s is not None:
+            again = (RETRY_AFTER[0], b"%d" % error.retry_after_s)
             extra = (again,) if self._accepting() else (again, CLOSE)
-        if isinstance(error, GearshiftError):
-            return error.http_status, str(error)[:LONGEST_TEXT], extra
-        return 500, exchange.fault(error), extra
+        return error.http_status, text, extra, error.code, error.param
 
 
-def respond_error(exchange: HttpExchange, status: int, text: str, extra: Headers = ()) -> None:
-    exchange.respond(status, error_body(exchange.path, status, text), extra=extra)
+class Routed:
+    """A `connections.Handler`: `route` answers a request whose head has arrived, or says what is then to be done."""
+
+    def __init__(self, attempts: Attempts, route: Callable[[HttpExchange], Work | None]) -> None:
+        self._attempt, self._answer = attempts.attempt, route
+
+    def begun(self, exchange: HttpExchange) -> None:
+        """Errors in the head are answered now; the body may still be missing."""
+        self._attempt(exchange, self._answer)
+
+    def measured(self, exchange: HttpExchange, part_bytes: int) -> None:
+        if exchange.measure is not None:
+            self._attempt(exchange, _measure, part_bytes)
+
+    def completed(self, exchange: HttpExchange) -> None:
+        if exchange.then is not None:
+            self._attempt(exchange, exchange.then)
+
+
+def _measure(exchange: HttpExchange, part_bytes: int) -> None:
+    if exchange.measure is not None:
+        exchange.measure(part_bytes)
+
+
+def respond_error(
+    exchange: HttpExchange,
+    status: int,
+    text: str,
+    extra: Headers = (),
+    code: str | None = None,
+    param: str | None = None,
+) -> None:
+    exchange.respond(status, error_body(exchange.path, status, text, code, param), extra=extra)

@@ -11,14 +11,15 @@ Requests that arrive while another is being answered wait in order, and reading 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import httptools
 
 from gearshift.runtime.service.room import Client
+from gearshift.serving.http.attempts import RETRY_AFTER, respond_error
 from gearshift.serving.http.connections import STEP_BYTES, Connections
-from gearshift.serving.http.http_exchange import CLOSE, HttpExchange, error_body
+from gearshift.serving.http.http_exchange import CLOSE, HttpExchange
 from gearshift.serving.http.known_request import EXPECT, METHOD
 from gearshift.serving.http.parser import HEAD_TOO_LARGE, LINGER_BYTES, NotTaken, RequestParser, TooMuch
 from gearshift.serving.http.patience import NEVER, Patience
@@ -42,6 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         self.held = Client()
         self._parser = RequestParser(self, connections.largest_header_bytes)
         self._transport: asyncio.Transport
+        self.sent: Callable[[bytes], None]
         self._exchange: HttpExchange | None = None
         """The request being read or answered."""
         self._waiting: deque[HttpExchange] = deque()
@@ -84,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take a seat: the reserve answers few paths, and beyond it connections are aborted."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has the same methods
         self._transport.set_write_buffer_limits(STEP_BYTES)
+        self.sent = self._transport.write
         seat = self._all.add(self, self.address)
         if seat == "none":
             self.abort()
@@ -223,8 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         feeding, self._feeding = self._feeding, True
         self._parser.arriving = exchange
         self._begin_safely(exchange)
-        self._parser.arriving = None
-        self._feeding = feeding
+        self._parser.arriving, self._feeding = None, feeding
         return True
 
     def _feed(self, data: bytes | memoryview) -> None:
@@ -300,11 +302,11 @@ class Connection(asyncio.BufferedProtocol):
         elif self._patience.idle:  # its head came after another request
             self._patience.expect_request()
         if exchange.refusal is not None:
-            exchange.respond(exchange.refusal[0], error_body(exchange.path, *exchange.refusal))
+            respond_error(exchange, *exchange.refusal)
             return
         if self._reserve and exchange.path not in STILL_ANSWERED:
             full = f"{self._all.most_connections} connections wait for answers, as many as may be open; try again later"
-            exchange.respond(503, error_body(exchange.path, 503, full), extra=((b"retry-after", b"1"), CLOSE))
+            respond_error(exchange, 503, full, (RETRY_AFTER, CLOSE))
             return
         self._handler.begun(exchange)
         if exchange.measure is not None and exchange.parts:
@@ -319,9 +321,6 @@ class Connection(asyncio.BufferedProtocol):
     def let_in(self, exchange: HttpExchange) -> None:
         if not exchange.complete:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def sent(self, data: bytes) -> None:
-        self._transport.write(data)
 
     def answered(self, exchange: HttpExchange, parts: Sequence[Buffer], *, last: bool) -> None:
         if len(parts) == 1:
@@ -340,14 +339,13 @@ class Connection(asyncio.BufferedProtocol):
         self._exchange = None
         if exchange.refusal is not None:
             self._linger()
-            return
-        if not exchange.keep_alive:
+        elif not exchange.keep_alive:
             self.close()
-            return
-        idle = not self._parser.url  # part of the next head may have arrived
-        self._patience.begin_turn(self._all.keep_alive_s if idle else self._all.longest_read_s, idle)
-        if self._waiting or self._unread:
-            self._go_on()
+        else:
+            idle = not self._parser.url  # part of the next head may have arrived
+            self._patience.begin_turn(self._all.keep_alive_s if idle else self._all.longest_read_s, idle)
+            if self._waiting or self._unread:
+                self._go_on()
 
     # Refusals ------------------------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 """Answer HTTP requests about the whole server: metadata, administration, health and metrics."""
 
-import asyncio
 import math
 from collections.abc import Callable, Sequence
 
@@ -13,12 +12,13 @@ from gearshift.observability.tracing import Tracing
 from gearshift.serving.door import metadata
 from gearshift.serving.door.deadline_headers import SendingTimes
 from gearshift.serving.door.signature import Signature
+from gearshift.serving.http.arriving import Arriving
 from gearshift.serving.http.attempts import RETRY_AFTER, Attempts
 from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.serving.http.inference import ModelHandlers, ReadMetrics
 from gearshift.serving.operate.control import Control, decode
 from gearshift.serving.operate.promise import Promise
-from gearshift.serving.operate.swap import SwapBody, Swapping
+from gearshift.serving.operate.swap import SwapBody, Swaps
 from gearshift.serving.pages.dashboard import dashboard_page
 from gearshift.serving.pages.front_page import HEADERS, HTML
 from gearshift.serving.pages.live import EVENT_STREAM, Live
@@ -43,7 +43,7 @@ class Handlers:
         limits: v2.Limits = v2_json.DEFAULT_LIMITS,
         metrics: ReadMetrics | None = None,
         tracing: Tracing | None = None,
-        swaps: Swapping | None = None,
+        swaps: Swaps | None = None,
         times: SendingTimes | None = None,
         events: RecentEvents | None = None,
         promise: Callable[[], Promise] | None = None,
@@ -56,19 +56,9 @@ class Handlers:
         self._live = live or Live(control, lambda _: Glance(outcomes={}, latency=[]), self._events)
         self._metrics: ReadMetrics = metrics or Metrics([each.name for each in served])
         self.attempts = Attempts(lambda: control.accepting)
-        times, large = times or SendingTimes(), asyncio.Lock()
+        arriving = Arriving(largest_body_bytes=largest_body_bytes, times=times or SendingTimes(), tracing=tracing)
         self.models = [
-            ModelHandlers(
-                control,
-                each,
-                self.attempts,
-                largest_body_bytes=largest_body_bytes,
-                limits=limits,
-                metrics=self._metrics,
-                tracing=tracing,
-                times=times,
-                large=large,
-            )
+            ModelHandlers(control, each, self.attempts, arriving, limits=limits, metrics=self._metrics)
             for each in served
         ]
         self._server_metadata = v2_json.encode(metadata.server_metadata())

@@ -1,20 +1,20 @@
 """Answer HTTP requests about one pipeline: inference, and what it takes and gives."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 from gearshift.errors import InvalidInput
 from gearshift.observability.metrics import Totals
-from gearshift.observability.tracing import Tracing
 from gearshift.request import NO_DEADLINE_NS, Answer
 from gearshift.runtime.service.answers import raise_if_refused
 from gearshift.runtime.service.room import Reading
-from gearshift.serving.door import compression, deadline_headers, metadata
+from gearshift.serving.door import compression, metadata
+from gearshift.serving.door.deadline_headers import NOTHING_TOLD, Told
 from gearshift.serving.door.signature import Signature
+from gearshift.serving.http.arriving import SLO_HEADER, START_HEADER, Arriving
 from gearshift.serving.http.attempts import RETRY_AFTER, Attempts, respond_error
-from gearshift.serving.http.http_exchange import JSON, Headers, HttpExchange, Work, length_within, read_body, too_large
+from gearshift.serving.http.http_exchange import JSON, Headers, HttpExchange, Work, length_within, too_large
 from gearshift.serving.http.known_request import MOST_IN_VAIN, KnownBody
 from gearshift.serving.operate.control import Control
 from gearshift.v2 import json as v2_json
@@ -30,7 +30,6 @@ INFERENCE_HEADER = b"inference-header-content-length"
 ACCEPT_ENCODING = b"accept-encoding"
 BULK = BULK_HEADER.encode()
 OUTCOME, GEAR = b"x-gearshift-outcome", b"x-gearshift-gear"
-SLO_MS, REQUEST_START = deadline_headers.SLO_MS.encode(), deadline_headers.REQUEST_START.encode()
 
 Answered = Callable[[HttpExchange, InferRequest, Answer], Work | None]
 
@@ -44,72 +43,58 @@ class ReadMetrics(Protocol):
 
 
 class ModelHandlers:
-    """Answers to HTTP requests for the pipeline of `served`; bounds are in bytes.
-
-    `large` is held while a large body is read or written, one at a time in the whole server, so
-    that the event loop runs between its steps.
-    """
+    """Answers to HTTP requests for the pipeline of `served`."""
 
     def __init__(
         self,
         control: Control,
         served: Signature,
         attempts: Attempts,
+        arriving: Arriving,
         *,
-        largest_body_bytes: int,
         limits: v2.Limits,
         metrics: ReadMetrics,
-        tracing: Tracing | None,
-        times: deadline_headers.SendingTimes,
-        large: asyncio.Lock,
     ) -> None:
         self.served, self._control, self._pipeline = served, control, control.pipelines[served.name]
-        self.attempt, self._metrics, self._tracing, self._times = attempts.attempt, metrics, tracing, times
+        self.attempt, self._metrics, self._arriving = attempts.attempt, metrics, arriving
         self._name = served.name
         self._specs = {spec.name: spec for spec in served.inputs}
         self._output_names = tuple(spec.name for spec in served.outputs)
-        self._largest_body_bytes, self._large = largest_body_bytes, large
         self._limits = limits
         self._model_metadata = v2_json.encode(metadata.model_metadata(served))
 
     # Inference -----------------------------------------------------------------------------------
 
     def infer(self, exchange: HttpExchange) -> None:
-        head = exchange.headers
-        if self._tracing is not None:
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.items()}
-            route = {"http.request.method": exchange.method, "http.route": exchange.path}
-            exchange.span = self._tracing.begin(self._name, headers, **route)
-        slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
-        sent_ns = None
-        if REQUEST_START in head:
-            sent_ns = self._times.sent_ns(head[REQUEST_START].decode("latin-1"), self._pipeline.inference.now_ns())
+        head, arriving = exchange.headers, self._arriving
+        if arriving.tracing is not None:
+            arriving.trace(exchange, self._name)
+        told = NOTHING_TOLD
+        if SLO_HEADER in head or START_HEADER in head:
+            told = arriving.told(exchange, self._pipeline.inference.now_ns)
         if exchange.complete and CONTENT_ENCODING not in head:
-            length = length_within(exchange, self._largest_body_bytes)
+            length = length_within(exchange, arriving.largest_body_bytes)
             self._pipeline.inference.require_room(1, length or 0, bulk=_is_bulk(head))  # before it is parsed
             body = exchange.take_body()
-            if len(body) > self._largest_body_bytes:
-                raise too_large(len(body), self._largest_body_bytes)
+            if len(body) > arriving.largest_body_bytes:
+                raise too_large(len(body), arriving.largest_body_bytes)
             if len(body) <= large_json.LARGE_BYTES or _text_bytes(exchange, len(body)) <= large_json.LARGE_BYTES:
-                self._infer_small(exchange, body, sent_ns, slo_us)
+                self._infer_small(exchange, body, told)
                 return
             exchange.parts.append(body)
-        length = length_within(exchange, self._largest_body_bytes)
-        reading = self._pipeline.inference.reading(length or 0, bulk=_is_bulk(head))
-        exchange.release = reading.close
-        read_body(exchange, self._largest_body_bytes, partial(self._infer_body, sent_ns, slo_us, reading), reading)
+        arriving.read(exchange, told, partial(self._pipeline.inference.reading, bulk=_is_bulk(head)), self._infer_body)
 
-    def _infer_body(self, sent_ns: int | None, slo_us: int, reading: Reading, exchange: HttpExchange) -> Work | None:
+    def _infer_body(self, told: Told, reading: Reading, exchange: HttpExchange) -> Work | None:
         body_bytes = sum(map(len, exchange.parts))
         if _text_bytes(exchange, body_bytes) > large_json.LARGE_BYTES or CONTENT_ENCODING in exchange.headers:
             exchange.on_gone = exchange.parts.clear  # nothing waits that is not counted
-            return self._infer_in_steps(exchange, sent_ns, slo_us, reading)
+            return self._infer_in_steps(exchange, told, reading)
         body = exchange.take_body()
         exchange.end_reading()
-        self._infer_small(exchange, body, sent_ns, slo_us)
+        self._infer_small(exchange, body, told)
         return None
 
-    async def _infer_in_steps(self, exchange: HttpExchange, sent_ns: int | None, slo_us: int, reading: Reading) -> None:
+    async def _infer_in_steps(self, exchange: HttpExchange, told: Told, reading: Reading) -> None:
         try:
             if exchange.gone:
                 return
@@ -119,9 +104,9 @@ class ModelHandlers:
             if _text_bytes(exchange, body_bytes) <= large_json.LARGE_BYTES:
                 body = exchange.take_body()
                 exchange.end_reading()
-                self._infer_small(exchange, body, sent_ns, slo_us)
+                self._infer_small(exchange, body, told)
                 return
-            async with self._large:
+            async with self._arriving.large:
                 if exchange.gone:
                     return
                 body, exchange.on_gone = exchange.take_body(), None
@@ -137,18 +122,18 @@ class ModelHandlers:
             return
         exchange.end_reading()
         if not exchange.gone:
-            self._submit(exchange, request, body_bytes, sent_ns, slo_us)
+            self._submit(exchange, request, body_bytes, told)
 
     async def _decompress(self, exchange: HttpExchange, hold: large_json.Hold) -> None:
         encoding = exchange.headers[CONTENT_ENCODING].lower()
         body, exchange.on_gone = exchange.take_body(), None
-        body = await compression.decompress(body, encoding, self._largest_body_bytes, hold)
+        body = await compression.decompress(body, encoding, self._arriving.largest_body_bytes, hold)
         if exchange.gone:
             raise _Left
         exchange.parts.append(body)
         exchange.on_gone = exchange.parts.clear
 
-    def _infer_small(self, exchange: HttpExchange, body: bytes, sent_ns: int | None, slo_us: int) -> None:
+    def _infer_small(self, exchange: HttpExchange, body: bytes, told: Told) -> None:
         header_bytes = _header_bytes(exchange)
         limits, known = self._limits, exchange.known_head
         request = None if known is None or known.body is None else known.body.read(body, limits)
@@ -159,37 +144,35 @@ class ModelHandlers:
                 known.body = KnownBody.of(body, request, self._specs, limits)
         elif known is not None:
             known.bodies_left = MOST_IN_VAIN
-        self._submit(exchange, request, len(body), sent_ns, slo_us)
+        self._submit(exchange, request, len(body), told)
 
     def predict(self, exchange: HttpExchange) -> None:
         """Answer plain records (`v2/records`)."""
-        body, head = exchange.take_body(), exchange.headers
-        slo_us = v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")) if SLO_MS in head else 0
+        told, body = self._arriving.told(exchange, self._pipeline.inference.now_ns), exchange.take_body()
         self._pipeline.inference.require_room(1, len(body))
         request, alone = records.parse_records(body, self._specs, self._limits)
-        self._submit(exchange, request, len(body), None, slo_us, partial(self._predicted, alone))
+        self._submit(exchange, request, len(body), told, partial(self._predicted, alone))
 
     def _submit(
         self,
         exchange: HttpExchange,
         request: InferRequest,
         body_bytes: int,
-        sent_ns: int | None,
-        slo_us: int,
+        told: Told,
         answered: Answered | None = None,
     ) -> None:
         if request.id:
             exchange.offer(request.id)
-        deadline_ns, limit_us = NO_DEADLINE_NS, request.timeout_us or slo_us
-        if limit_us:
-            deadline_ns = deadline_headers.deadline_ns_of(sent_ns, self._pipeline.inference.now_ns(), limit_us)
+        deadline_ns = NO_DEADLINE_NS
+        if request.timeout_us or told is not NOTHING_TOLD:
+            deadline_ns = told.deadline_ns(self._pipeline.inference.now_ns(), request.timeout_us)
         exchange.on_gone = self._pipeline.submit(
             request.inputs,
             partial(self.attempt, exchange, answered or self._answered, request.without_inputs()),
             priority=request.priority,
             bulk=request.bulk,
             deadline_ns=deadline_ns,
-            sent_ns=sent_ns,
+            sent_ns=told.sent_ns,
             payload_bytes=body_bytes,
             client=exchange.client.held,
             span=exchange.span,
@@ -214,7 +197,7 @@ class ModelHandlers:
         kept = [answer]
         exchange.on_gone = kept.clear  # as while a body waits
         del answer
-        async with self._large:
+        async with self._arriving.large:
             if exchange.gone:
                 return
             body, header_bytes = await large_json.encode_answer(self._name, request, kept.pop())

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gearshift.model import DATATYPES
 from gearshift.runtime.router.status import Status
 from gearshift.serving.door.metadata import IndexEntry, ModelConfiguration, ModelMetadata, ServerMetadata, Statistics
 from gearshift.serving.http.handlers import Handlers
@@ -23,7 +22,7 @@ from gearshift.serving.operate.promise import EVENTS_PATH, PROMISE_PATH, Promise
 from gearshift.serving.operate.swap import SwapBody, SwapResult
 from gearshift.serving.pages.live import LIVE_PATH, Look
 from gearshift.v2.binary import BULK_HEADER
-from gearshift.v2.bodies import IndexBody, InferBody
+from gearshift.v2.bodies import IndexBody, InferAnswer, InferBody
 from gearshift.v2.records import MOST_BYTES
 from gearshift.v2.tensors import MODEL_VERSION
 
@@ -58,51 +57,6 @@ class Ready(msgspec.Struct):
     ready: bool
     name: str | UnsetType = UNSET
     degraded: bool | UnsetType = UNSET
-
-
-class BinarySize(msgspec.Struct):
-    """Bytes of the tensor after the JSON."""
-
-    binary_data_size: int
-
-
-class AnsweredTensor(msgspec.Struct):
-    """An output: its data as a flat list, or as bytes after the JSON."""
-
-    name: str
-    datatype: Literal[tuple(DATATYPES)]  # type: ignore[valid-type]
-    shape: list[int]
-    data: list[bool | int | float | str | None] | UnsetType = UNSET
-    parameters: BinarySize | UnsetType = UNSET
-
-
-class HowAnswered(msgspec.Struct):
-    """The gear at the end, the longest queueing and run time of any row, and the outcome.
-
-    `degraded` answers lack a later model of the cascade, `late` ones came after the deadline. Of a
-    pipeline `gearshift_missing` has the nodes without an answer, with `node`, `row` and `reason`,
-    and with `is_output` where the row has no answer at all; `gearshift_cut` has the fan-outs that
-    took a part of their `rows`; both are lists in JSON.
-    """
-
-    gear: int
-    queue_s: float
-    run_s: float
-    outcome: Literal["answered", "degraded", "late"]
-    reason: str | UnsetType = UNSET
-    remaining_s: float | UnsetType = UNSET
-    gearshift_missing: str | UnsetType = UNSET
-    gearshift_cut: str | UnsetType = UNSET
-
-
-class InferAnswer(msgspec.Struct):
-    """The answer to an inference."""
-
-    model_name: str
-    model_version: str
-    parameters: HowAnswered
-    outputs: list[AnsweredTensor]
-    id: str | UnsetType = UNSET
 
 
 class Header(NamedTuple):
@@ -166,7 +120,7 @@ def model_routes(name: str) -> tuple[Route, ...]:
             handler=ModelHandlers.predict,
             most_body_bytes=MOST_BYTES,
             summary="Inference of plain records: an object of inputs, or a list of them",
-            headers=(SLO_HEADER,),
+            headers=(SLO_HEADER, START_HEADER),
             records=True,
             errors={
                 400: "A field is missing, unknown, or does not fit",
@@ -312,9 +266,10 @@ SLO_HEADER = Header(
     "A deadline in ms, up to 4503599627370, where the body has no timeout.",
     {"type": "string", "pattern": r"^[0-9]{1,15}(\.[0-9]{1,15})?$"},
 )
+START_HEADER = Header("x-request-start", "When it was sent: `t=` and Unix time in s, ms or us.", TEXT)
 INFER_HEADERS = (
     SLO_HEADER,
-    Header("x-request-start", "When it was sent: `t=` and Unix time in s, ms or us.", TEXT),
+    START_HEADER,
     Header(BULK_HEADER, "`true` for bulk work, so that its body is read though online room is full.", TEXT),
     Header("inference-header-content-length", "How much of the body is JSON.", {"type": "integer", "minimum": 0}),
     Header(

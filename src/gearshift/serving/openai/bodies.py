@@ -4,9 +4,9 @@ A small body is parsed at once. A large one, and a list of prompts, are checked 
 while they are read (`v2/large_values`): no object is made but for the fields that are read here.
 """
 
-import asyncio
 import re
 from collections.abc import Generator
+from types import coroutine
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -48,7 +48,7 @@ class BadBody(InvalidInput):
 
     def __init__(self, what: str, *, param: str = "", code: str = "", remedy: str = "") -> None:
         super().__init__(what, where=param, remedy=remedy)
-        self.param, self.code = param, code
+        self.param, self.code = param or None, code or None
 
 
 class UnknownModel(BadBody):
@@ -80,41 +80,24 @@ class CompletionBody(msgspec.Struct):
     tools: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class Wanted(msgspec.Struct):
-    """The request to the engines, and the form in which the client wants the answer."""
-
-    asked: Asked
-    stream: bool
-    include_usage: bool
-    logprobs: bool
-    top_logprobs: bool
-    """Whether the likeliest other tokens are wanted."""
-
-
-def read_body(path: str, body: bytes, served: str) -> Wanted:
+def read_body(path: str, body: bytes, served: str) -> Asked:
     """Raises `BadBody` for a body that does not fit, `UnknownModel` for a model other than `served`."""
-    reading = reading_of(path, body, served)
-    while True:
-        try:
-            next(reading)
-        except StopIteration as end:
-            wanted: Wanted = end.value
-            return wanted
+    reading = read_large_body(path, body, served)
+    try:
+        while True:
+            reading.send(None)
+    except StopIteration as end:
+        asked: Asked = end.value
+        return asked
 
 
-async def read_large_body(path: str, body: bytes, served: str) -> Wanted:
+async def read_large_body(path: str, body: bytes, served: str) -> Asked:
     """As `read_body`, and lets others go on between its steps."""
-    reading = reading_of(path, body, served)
-    while True:
-        try:
-            next(reading)
-        except StopIteration as end:
-            wanted: Wanted = end.value
-            return wanted
-        await asyncio.sleep(0)
+    return await reading_of(path, body, served)
 
 
-def reading_of(path: str, body: bytes, served: str) -> _Steps[Wanted]:
+@coroutine  # each bare yield is then what `asyncio.sleep(0)` does
+def reading_of(path: str, body: bytes, served: str) -> _Steps[Asked]:
     """The steps of `read_body`: nothing of the body is kept where one of them raises."""
     if len(body) > LARGE_BYTES:
         fields = yield from _fields_in_steps(body)
@@ -147,7 +130,8 @@ def reading_of(path: str, body: bytes, served: str) -> _Steps[Wanted]:
     if known.stream_options is not None and not known.stream:
         raise BadBody("is for streams alone", param="stream_options", remedy="set stream to true, or leave it out")
     most = [one for one in (known.max_tokens, known.max_completion_tokens) if one is not None]
-    asked = Asked(
+    options = known.stream_options
+    return Asked(
         path=path,
         fields=fields,
         prompt_bytes=prompt_bytes + (0 if known.tools is msgspec.UNSET else len(known.tools)),
@@ -156,15 +140,8 @@ def reading_of(path: str, body: bytes, served: str) -> _Steps[Wanted]:
         most_tokens=min(*most, NO_MOST_TOKENS) if most else NO_MOST_TOKENS,
         choices=choices,
         streamed=bool(known.stream),
-        top_logprobs=(top or 0) if wanted else None,
-    )
-    options = known.stream_options
-    return Wanted(
-        asked=asked,
-        stream=bool(known.stream),
         include_usage=options is not None and bool(options.include_usage),
-        logprobs=wanted,
-        top_logprobs=bool(top),
+        top_logprobs=(top or 0) if wanted else None,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream
-from gearshift.serving.openai.bodies import Wanted
+from gearshift.runtime.engines.requests.asked import Asked
 
 NULL, FIRST, ASSISTANT = msgspec.Raw(b"null"), msgspec.Raw(b"0"), msgspec.Raw(b'"assistant"')
 Fields = dict[str, Any]
@@ -20,11 +20,10 @@ class Cleaner:
 
     __slots__ = ("_adds_null_usage", "_drops_logprobs", "_is_chat", "_most_top", "_named", "_roles")
 
-    def __init__(self, served: str, wanted: Wanted) -> None:
+    def __init__(self, served: str, asked: Asked) -> None:
         self._named = msgspec.Raw(_encode(served))
-        self._drops_logprobs = not wanted.logprobs
-        self._most_top = wanted.asked.top_logprobs or 0
-        self._is_chat, self._adds_null_usage = wanted.asked.is_chat, wanted.stream and wanted.include_usage
+        self._drops_logprobs, self._most_top = asked.top_logprobs is None, asked.top_logprobs or 0
+        self._is_chat, self._adds_null_usage = asked.is_chat, asked.streamed and asked.include_usage
         self._roles: set[bytes] = set()
         """Choices, by index, whose role was told."""
 
@@ -122,7 +121,7 @@ def facts_of(stream: AnswerStream, model: str) -> Fields:
         "stage": request.stage,
         "gear": request.gear,
         "certainty": certainty if math.isfinite(certainty) else None,
-        "outcome": "degraded" if request.degraded else "answered",
+        "outcome": stream.outcome,
         "decided_at_token": request.decided_at,
         "ttft_s": (stream.answered_ns - stream.arrived_ns) / 1e9,
         "stages": stages,
@@ -138,6 +137,6 @@ def headers_of(stream: AnswerStream, model: str) -> list[tuple[bytes, bytes]]:
     ]
     if math.isfinite(stream.answers_certainty):
         headers.append((b"x-gearshift-certainty", f"{stream.answers_certainty:.6g}".encode()))
-    if request.degraded:
-        headers.append((b"x-gearshift-outcome", b"degraded"))
+    if stream.outcome != "answered":
+        headers.append((b"x-gearshift-outcome", stream.outcome.encode()))
     return headers

@@ -1,6 +1,5 @@
 """Answer the requests of OpenAI's API: completions of chats and of texts, and the list of models."""
 
-import asyncio
 import time
 from functools import partial
 from types import MethodType
@@ -8,26 +7,24 @@ from urllib.parse import unquote
 
 import msgspec
 
-from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
 from gearshift.observability.tracing import Tracing
-from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.runtime.engines.language_service import LanguageService
-from gearshift.runtime.engines.requests.asked import CHAT, TEXT
+from gearshift.runtime.engines.requests.asked import CHAT, TEXT, Asked
 from gearshift.runtime.service.room import Reading
-from gearshift.serving.door import deadline_headers
+from gearshift.serving.door.deadline_headers import SendingTimes, Told
 from gearshift.serving.http.application import Found
-from gearshift.serving.http.http_exchange import HttpExchange, Work, error_body, length_within, read_body
-from gearshift.serving.http.inference import CONTENT_ENCODING, REQUEST_START, SLO_MS
+from gearshift.serving.http.arriving import Arriving
+from gearshift.serving.http.attempts import respond_error
+from gearshift.serving.http.http_exchange import HttpExchange, Work
+from gearshift.serving.http.inference import CONTENT_ENCODING
 from gearshift.serving.http.routes import INFER_HEADERS, POST, Header, Route
 from gearshift.serving.http.routes import TEXT as TEXT_SCHEMA
 from gearshift.serving.openai import bodies
-from gearshift.serving.openai.bodies import BadBody, Wanted
 from gearshift.serving.openai.readers import StreamedAnswer, WholeAnswer
 from gearshift.serving.openai.spans import trace_visit
 from gearshift.v2 import json as v2_json
-from gearshift.v2 import tensors as v2
 
 DECIDES = b"x-gearshift-decide"
 WHOLE, EARLY = b"whole", b"early"
@@ -56,14 +53,11 @@ class OpenAIHandlers:
         service: LanguageService,
         *,
         largest_body_bytes: int,
-        times: deadline_headers.SendingTimes,
+        times: SendingTimes,
         tracing: Tracing | None = None,
     ) -> None:
-        self._tracing = tracing
-        self._service, self._largest_body_bytes, self._times = service, largest_body_bytes, times
-        self._name = service.tables.pipeline
-        self._large = asyncio.Lock()
-        """Large bodies are read one at a time."""
+        self._arriving = Arriving(largest_body_bytes=largest_body_bytes, times=times, tracing=tracing)
+        self._service, self._name = service, service.tables.pipeline
         self._model = Model(id=self._name, created=int(time.time()))
 
     def put_in_force(self, service: LanguageService) -> None:
@@ -86,80 +80,52 @@ class OpenAIHandlers:
     def no_model(self, exchange: HttpExchange) -> None:
         name = unquote(exchange.path.rpartition("/")[2])[:200]
         text = f"there is no model {name!r}, this server has {self._name!r}"
-        exchange.respond(404, error_body(exchange.path, 404, text, "model_not_found", "model"))
+        respond_error(exchange, 404, text, (), "model_not_found", "model")
 
     def model(self, exchange: HttpExchange) -> None:
         exchange.respond(200, v2_json.encode(self._model))
 
     def _receive(self, exchange: HttpExchange, path: str) -> None:
-        head = exchange.headers
-        if self._tracing is not None:
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.items()}
-            route = {"http.request.method": exchange.method, "http.route": exchange.path}
-            exchange.span = self._tracing.begin(self._name, headers, **route)
-        require(CONTENT_ENCODING not in head, "bodies are taken as they are", where="header content-encoding")
-        announced_bytes = length_within(exchange, self._largest_body_bytes) or 0
-        self._service.require_room(announced_bytes)  # before it is read
-        reading = Reading(self._service.room)
-        exchange.release = reading.close
-        deadline_ns = self._deadline_ns(exchange)
-        read_body(exchange, self._largest_body_bytes, partial(self._ask, path, deadline_ns), reading)
+        self._arriving.trace(exchange, self._name)
+        require(
+            CONTENT_ENCODING not in exchange.headers, "bodies are taken as they are", where="header content-encoding"
+        )
+        told = self._arriving.told(exchange, self._service.now_ns)
+        self._arriving.read(exchange, told, self._service.reading, partial(self._ask, path))
 
-    def _deadline_ns(self, exchange: HttpExchange) -> int:
-        head, now_ns = exchange.headers, self._service.now_ns()
-        if SLO_MS not in head:
-            return NO_DEADLINE_NS
-        start = head.get(REQUEST_START)
-        sent_ns = None if start is None else self._times.sent_ns(start.decode("latin-1"), now_ns)
-        return deadline_headers.deadline_ns_of(sent_ns, now_ns, v2.timeout_us_of_slo(head[SLO_MS].decode("latin-1")))
-
-    def _ask(self, path: str, deadline_ns: int, exchange: HttpExchange) -> Work | None:
+    def _ask(self, path: str, told: Told, reading: Reading, exchange: HttpExchange) -> Work | None:
         if sum(map(len, exchange.parts)) > bodies.LARGE_BYTES:
             exchange.on_gone = exchange.parts.clear  # nothing waits for its turn that is not counted
-            return self._ask_in_steps(path, deadline_ns, exchange)
+            return self._ask_in_steps(path, told, exchange)
         body = exchange.take_body()
         exchange.end_reading()
-        try:
-            self._submit(exchange, deadline_ns, bodies.read_body(path, body, self._name))
-        except BadBody as error:
-            _refuse(exchange, error)
+        self._submit(exchange, told, bodies.read_body(path, body, self._name))
         return None
 
-    async def _ask_in_steps(self, path: str, deadline_ns: int, exchange: HttpExchange) -> None:
-        try:
-            async with self._large:
-                if exchange.gone:
-                    return
-                wanted = await bodies.read_large_body(path, exchange.take_body(), self._name)
-        except BadBody as error:
-            _refuse(exchange, error)
-            return
+    async def _ask_in_steps(self, path: str, told: Told, exchange: HttpExchange) -> None:
+        async with self._arriving.large:
+            if exchange.gone:
+                return
+            asked = await bodies.read_large_body(path, exchange.take_body(), self._name)
         exchange.end_reading()
         if not exchange.gone:
-            self._submit(exchange, deadline_ns, wanted)
+            self._submit(exchange, told, asked)
 
-    def _submit(self, exchange: HttpExchange, deadline_ns: int, wanted: Wanted) -> None:
-        wanted.asked.whole = _decides_at_the_end(exchange)
-        asked, service = wanted.asked, self._service
-        asked.id = exchange.id
+    def _submit(self, exchange: HttpExchange, told: Told, asked: Asked) -> None:
+        service, asked.whole = self._service, _decides_at_the_end(exchange)
+        asked.id, asked.client = exchange.id, exchange.client.held
+        asked.deadline_ns = told.deadline_ns(service.now_ns())
         if exchange.span is not None:
             exchange.span.accepted(service.now_ns())
             asked.visited = partial(trace_visit, exchange.span, self._name)
-        if deadline_ns != NO_DEADLINE_NS:
-            asked.deadline_s = max(0.0, (deadline_ns - service.now_ns()) / NS_PER_S)
-        kind = StreamedAnswer if wanted.stream else WholeAnswer
-        reader = kind(exchange, self._name, service.tables.models, wanted)
+        kind = StreamedAnswer if asked.streamed else WholeAnswer
+        reader = kind(exchange, self._name, service.tables.models, asked)
         try:
             stream = service.submit(asked, reader)
         except BaseException:
             reader.left()
             raise
         exchange.on_gone = partial(_gone, service, stream, reader)
-
-
-def _refuse(exchange: HttpExchange, error: BadBody) -> None:
-    text, param, code = str(error), error.param or None, error.code or None
-    exchange.respond(error.http_status, error_body(exchange.path, error.http_status, text, code, param))
 
 
 def _gone(service: LanguageService, stream: AnswerStream, reader: StreamedAnswer | WholeAnswer) -> None:

@@ -5,8 +5,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from io import BufferedReader
@@ -16,13 +16,12 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from gearshift.errors import InvalidInput, require
+from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.hardware import is_remote
-from gearshift.models.config import project_file, require_name
+from gearshift.models.config import project_file
 from gearshift.models.language_config import MEMORY_SHARE, EngineSettings, LanguageProject, read_language_project
 from gearshift.placement import Replica
-from gearshift.plans.plan_file import read_plan
 from gearshift.profiles.engines.engine_profile import EngineProfile
 from gearshift.profiles.engines.engine_tables import EngineTables, engine_tables
 from gearshift.profiles.engines.language_profile import LanguageProfile
@@ -31,29 +30,25 @@ from gearshift.runtime.backends.local import assign_cores, available_cores, core
 from gearshift.runtime.engines.replicas.engine_process import EngineProcess, engine_environment
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.engines.replicas.own_key import key_of, own_key
-from gearshift.runtime.router.status import ServedPlan
 from gearshift.runtime.workers.worker_process import CUDA_SETTING, visible_cuda
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.task import BackendKind, profile_folder
-from gearshift.serving.pages.front_page import TextPipeline
+from gearshift.serving.operate.kind import BackendKind, Task, profile_to_serve, read_plan_to_serve
 from gearshift.support.decoding import UNREADABLE
-from gearshift.support.files import open_to_read, read_bytes
+from gearshift.support.files import open_to_read
 
 LONGEST_LINE = 1 << 20
+CHATS, TEXTS = "/v1/chat/completions", "/v1/completions"
 Command = Callable[[int, str], list[str]]
 """The words that start an engine on a port, with a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LanguageTask:
+class LanguageTask(Task):
     """`project` is None where engines are emulated, `folder` the profile's.
 
-    `available` are the processors that this process might use at first, `router_cores` those that
-    engines leave to it, if they have some.
+    `available` are the processors that this process might use at first.
     """
 
-    served: ServedPlan
-    plan: GearPlan
     tables: EngineTables
     profile: LanguageProfile
     folder: Path
@@ -61,11 +56,12 @@ class LanguageTask:
     project_path: Path
     available: tuple[int, ...]
 
-    @property
-    def router_cores(self) -> frozenset[int] | None:
-        if self.project is None:
-            return None
-        return cores_beside_engines(self.plan.hardware, started_on(self.plan, self.project), self.available)
+
+def cores_left(plan: GearPlan, project: LanguageProject | None, available: Sequence[int]) -> frozenset[int] | None:
+    """The processors that engines leave to this process."""
+    if project is None:
+        return None
+    return cores_beside_engines(plan.hardware, started_on(plan, project), available) or frozenset(available)
 
 
 def started_on(plan: GearPlan, project: LanguageProject) -> list[str]:
@@ -87,18 +83,9 @@ def read_language_task(
     Raises `InvalidInput` where a file is missing or does not fit.
     """
     require(backend != "ray", "language models run in engines", remedy="leave out --backend ray")
-    plan = read_plan(plan_path)
-    for name in plan.pipelines:
-        require_name(name, "a pipeline", where=str(plan_path))
+    plan, served = read_plan_to_serve(plan_path)
     (operator,) = plan.profiles
-    folder = profile_folder(plan, plan_path, operator, profile_path)
-    profile = read_language_profile(folder)
-    require(
-        profile.sha256 == plan.profile.sha256,
-        f"the plan was made from another profile than the one in {folder}",
-        where=str(plan_path),
-        remedy="make the plan anew with `gearshift plan`, or name its profile",
-    )
+    profile, folder = profile_to_serve(plan, plan_path, operator, profile_path, read_language_profile)
     project, path = None, Path()
     if backend != "emulated":
         require(
@@ -111,15 +98,17 @@ def read_language_task(
         project = read_language_project(path)
         lacking = sorted({replica.model for replica in plan.placement.replicas} - set(project.models))
         require(not lacking, f"the plan has models {lacking}, and the project has {list(project.models)}")
+    available = available_cores() if available is None else tuple(available)
     return LanguageTask(
-        served=ServedPlan(path=str(plan_path), sha256=sha256(read_bytes(plan_path)).hexdigest()),
+        served=served,
         plan=plan,
+        router_cores=cores_left(plan, project, available),
         tables=engine_tables(plan, profile),
         profile=profile,
         folder=folder.resolve(),
         project=project,
         project_path=path,
-        available=available_cores() if available is None else tuple(available),
+        available=available,
     )
 
 
@@ -148,8 +137,7 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
         watched = partial(EngineReplica, id, probe_s=settings.probe_s, longest_probe_s=settings.shortest_hang_s)
         if task.project is None:
             command = _emulated_command(task, replica, held)
-            make = _maker(task, replica, command, Path.cwd(), own_key())
-            origin = _origin(replica, make)
+            make, origin = _maker(task, replica, command, Path.cwd(), own_key())
             yield watched(replica.model, make=make, key=own_key(), longest_start_s=60.0, origin=origin)
             continue
         engine = task.project.models[replica.model].engine
@@ -163,8 +151,8 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
         )
         if engine.command:
             command = partial(_command, engine, replica, _memory_share(task.plan, replica, held), held)
-            make = _maker(task, replica, command, task.project_path.parent, key or "")
-            yield common(make=make, origin=(*_origin(replica, make), engine.model, engine.api_key_env))
+            make, origin = _maker(task, replica, command, task.project_path.parent, key or "")
+            yield common(make=make, origin=(*origin, engine.model, engine.api_key_env))
         else:
             place = number - int(task.tables.replica_begin[task.tables.replica_model[number]])
             require(
@@ -175,33 +163,6 @@ def _made_replicas(task: LanguageTask, settings: ServerSettings) -> Iterator[Eng
             )
             url = engine.urls[place]
             yield common(url=url, origin=(url, engine.model, key))
-
-
-def _origin(replica: Replica, make: "Maker") -> tuple[Hashable, ...]:
-    """All that decides how an engine is started, but for its port and key."""
-    return replica.model, tuple(make.command(0, "")), make.folder, make.cores, tuple(sorted(make.environment.items()))
-
-
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """Makes the process of a replica's engine."""
-
-    id: str
-    command: Command
-    folder: Path
-    environment: Mapping[str, str]
-    cores: frozenset[int]
-    key: str = field(repr=False)
-
-    def __call__(self) -> EngineProcess:
-        return EngineProcess(
-            self.id,
-            lambda port: self.command(port, self.key),
-            folder=self.folder,
-            environment=self.environment,
-            cores=self.cores,
-            key=self.key,
-        )
 
 
 def _command(
@@ -265,8 +226,13 @@ def _memory_share(plan: GearPlan, replica: Replica, held: EngineProfile) -> floa
     return MEMORY_SHARE / len(beside)
 
 
-def _maker(task: LanguageTask, replica: Replica, command: Command, folder: Path, key: str) -> Maker:
-    """Raises `InvalidInput` where the replica's devices are absent."""
+def _maker(
+    task: LanguageTask, replica: Replica, command: Command, folder: Path, key: str
+) -> tuple[Callable[[], EngineProcess], tuple[Hashable, ...]]:
+    """What makes the process of a replica's engine, and all that decides how it is started, but for its port and key.
+
+    Raises `InvalidInput` where the replica's devices are absent.
+    """
     hardware = task.plan.hardware
     kinds = {device.id: device.kind for device in hardware.devices}
     cores: frozenset[int] = frozenset()
@@ -279,32 +245,22 @@ def _maker(task: LanguageTask, replica: Replica, command: Command, folder: Path,
             assigned = assign_cores(hardware, task.available)
             cores = frozenset().union(*(assigned[id] for id in replica.device_ids))
     environment = engine_environment(cuda, len(cores))
-    return Maker(replica.id, command, folder, environment, cores, key)
+
+    def make() -> EngineProcess:
+        return EngineProcess(
+            *(replica.id, lambda port: command(port, key)), folder=folder, environment=environment, cores=cores, key=key
+        )
+
+    return make, (replica.model, tuple(command(0, "")), folder, cores, tuple(sorted(environment.items())))
 
 
-def served_text(task: LanguageTask) -> TextPipeline:
-    """The pipeline as it is shown, with a path that its prompts have: chats, where none are known."""
-    served = TextPipeline(task.tables.pipeline)
+def served_path(task: LanguageTask) -> str:
+    """The path of OpenAI's API for what the pipeline's prompts are: chats, where none are known."""
     if task.project is None:
-        return served
+        return CHATS
     try:
         with BufferedReader(open_to_read(task.project_path.parent / task.project.prompts)) as file:
             first = msgspec.json.decode(file.readline(LONGEST_LINE), type=dict[str, msgspec.Raw])
     except (OSError, *UNREADABLE):
-        return served
-    is_text = "prompt" in first and "messages" not in first
-    return served._replace(path="/v1/completions") if is_text else served
-
-
-def require_servable(settings: ServerSettings) -> None:
-    """Raise `InvalidInput` for settings that plans of language models do not have."""
-    for name, value, plain in (
-        ("front_ends", settings.front_ends, 1),
-        ("grpc_port", settings.grpc_port, None),
-        ("replan", settings.replan, "off"),
-        ("scaler", settings.scaler, "static"),
-        ("adapt", settings.adapt, None),
-        ("slowdown", settings.slowdown, "auto"),
-    ):
-        if value != plain:
-            raise InvalidInput(f"{name} is {value!r}, and language models are served without", remedy="leave it out")
+        return CHATS
+    return TEXTS if "prompt" in first and "messages" not in first else CHATS

@@ -7,11 +7,11 @@ import msgspec
 from gearshift.runtime.engines.answers.answer_stream import AnswerStream
 from gearshift.runtime.engines.answers.held import NoRoom
 from gearshift.runtime.engines.open_answers import TOO_LATE
+from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.serving.http.attempts import respond_error
 from gearshift.serving.http.http_exchange import JSON, Headers, HttpExchange, error_body
 from gearshift.serving.openai.assembly import Assembly
-from gearshift.serving.openai.bodies import Wanted
 from gearshift.serving.openai.chunks import Cleaner, Fields, facts_of, has_ended, headers_of, usage_of
 from gearshift.serving.openai.spans import trace_answer, trace_failure
 
@@ -31,9 +31,9 @@ _encode = msgspec.json.Encoder().encode
 class StreamedAnswer:
     """Sends each chunk as it comes; while the client has yet to read, its engine has to wait."""
 
-    def __init__(self, exchange: HttpExchange, served: str, models: tuple[str, ...], wanted: Wanted) -> None:
-        self._exchange, self._served, self._models, self._wanted = exchange, served, models, wanted
-        self._cleaner = Cleaner(served, wanted)
+    def __init__(self, exchange: HttpExchange, served: str, models: tuple[str, ...], asked: Asked) -> None:
+        self._exchange, self._served, self._models, self._asked = exchange, served, models, asked
+        self._cleaner = Cleaner(served, asked)
         self._stream: AnswerStream | None = None
         self._last: Fields = {}
         """Of the first chunk that was sent: what each chunk of an answer repeats."""
@@ -70,7 +70,7 @@ class StreamedAnswer:
 
     def ended(self, stream: AnswerStream) -> None:
         self._keep_alive.cancel()
-        if self._wanted.include_usage:
+        if self._asked.include_usage:
             facts = facts_of(stream, self._models[stream.request.model])
             last = self._last | {"choices": [], "usage": usage_of(stream), "gearshift": facts}
             self._exchange.stream(b"data: %b\n\n" % _encode(last))
@@ -128,12 +128,12 @@ class StreamedAnswer:
 class WholeAnswer:
     """Puts the chunks together, and sends them as one."""
 
-    def __init__(self, exchange: HttpExchange, served: str, models: tuple[str, ...], wanted: Wanted) -> None:
+    def __init__(self, exchange: HttpExchange, served: str, models: tuple[str, ...], asked: Asked) -> None:
         self._exchange, self._models = exchange, models
-        self._cleaner = Cleaner(served, wanted)
-        self._assembly = Assembly(is_chat=wanted.asked.is_chat)
+        self._cleaner = Cleaner(served, asked)
+        self._assembly = Assembly(is_chat=asked.is_chat)
         self._stream: AnswerStream | None = None
-        self._served, self._wanted = served, wanted
+        self._served, self._asked = served, asked
 
     @property
     def shown(self) -> bool:
@@ -141,8 +141,8 @@ class WholeAnswer:
 
     def again(self) -> None:
         self._cleaner, self._assembly = (
-            Cleaner(self._served, self._wanted),
-            Assembly(is_chat=self._wanted.asked.is_chat),
+            Cleaner(self._served, self._asked),
+            Assembly(is_chat=self._asked.is_chat),
         )
 
     def begin(self, stream: AnswerStream) -> None:

@@ -31,8 +31,7 @@ def trace_answer(span: RequestSpan | None, stream: AnswerStream, model: str) -> 
     if span is None:
         return
     request, usage = stream.request, stream.usage
-    outcome: Outcome = "degraded" if request.degraded else "answered"
-    span.answered(Answer(outcome=outcome, gear=request.gear))
+    span.answered(Answer(outcome=stream.outcome, gear=request.gear))
     span.tell(
         {
             "gearshift.model": model,

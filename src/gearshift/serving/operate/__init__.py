@@ -1,1 +1,1 @@
-"""Operations on a running server: control, swap, shadow, replan."""
+"""What is done with a running server, and what it knows of kinds of plans."""

@@ -3,14 +3,14 @@
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
 from gearshift.errors import Forbidden, InvalidInput
 from gearshift.runtime.router.status import ReplanStatus, ServedPlan, Status
 from gearshift.runtime.service.service import Service
-from gearshift.serving.operate.in_force import Inference, InForce
+from gearshift.serving.operate.in_force import InForce
 
 STATUS_PATH = "/v2/gearshift/status"
 GEAR_PATH = "/v2/gearshift/gear"
@@ -38,18 +38,30 @@ class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
     undo: bool = False
 
 
+NOT_FROM_A_FILE = ServedPlan(path="", sha256="")
+
+
+class Serving(Protocol):
+    """The part of a service that a control needs; a front end's process has its own version."""
+
+    @property
+    def accepting(self) -> bool: ...
+
+    @property
+    def pipelines(self) -> Mapping[str, Any]:
+        """An `Inference` each, where it is asked in tensors; for operators it is `ready`, or not."""
+        ...
+
+
 @runtime_checkable
-class Operated(Protocol):
-    """The things that operators see and steer: a `Service`, or a service of language models."""
+class Operated(Serving, Protocol):
+    """The things that operators see and steer: the service of a deployment."""
 
     @property
     def ready(self) -> bool: ...
 
     @property
     def degraded(self) -> list[str]: ...
-
-    @property
-    def pipelines(self) -> Mapping[str, "Readable"]: ...
 
     def status(self, plan: ServedPlan) -> Status: ...
 
@@ -61,30 +73,7 @@ class Operated(Protocol):
 
     def undo_drain(self) -> None: ...
 
-
-class Readable(Protocol):
-    @property
-    def ready(self) -> bool:
-        """Whether new requests are let in and answered, perhaps by fewer models than planned."""
-        ...
-
-    @property
-    def degraded(self) -> list[str]:
-        """The models without a replica that answers."""
-        ...
-
-
-NOT_FROM_A_FILE = ServedPlan(path="", sha256="")
-
-
-class Serving(Protocol):
-    """The part of `Service` that a control needs; a front end's process has its own version."""
-
-    @property
-    def accepting(self) -> bool: ...
-
-    @property
-    def pipelines(self) -> Mapping[str, Inference]: ...
+    async def drain(self, longest_s: float) -> bool: ...
 
 
 class Control:

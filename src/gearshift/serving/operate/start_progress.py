@@ -2,13 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 
-from msgspec import UNSET
-
-from gearshift.profiles.profile import Profile
-from gearshift.runtime.backends.workers_backend import WorkersBackend
 from gearshift.support.numbers import MOST_SHARE, Pace
 
 Tell = Callable[[str, float], None]
@@ -65,13 +61,3 @@ def _lines(say: Callable[[str], None], now_s: Callable[[], float] = time.monoton
             next_s = now + EVERY_S
 
     return tell
-
-
-def expected_start_s(backend: WorkersBackend, profiles: Iterable[Profile]) -> float:
-    """How long the backend will take to start, if models load as fast as when they were profiled; 0 if unknown."""
-    load_s: dict[tuple[str, str], float] = {}
-    for curve in (curve for each in profiles for curve in each.curves):
-        place = curve.model, curve.device_kind
-        if curve.load_s is not UNSET:
-            load_s[place] = max(load_s.get(place, 0.0), curve.load_s)
-    return backend.expected_start_s(load_s)

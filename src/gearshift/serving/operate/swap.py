@@ -4,32 +4,24 @@ import asyncio
 import gc
 import logging
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gearshift.errors import GearshiftError, InvalidInput, ModelFailed, NotReady, SwapFailed, require
-from gearshift.hardware import is_cuda, is_remote
-from gearshift.model import zeros
-from gearshift.observability.journal import Journal, Tagged
-from gearshift.observability.metrics import Metrics
+from gearshift.errors import GearshiftError, InvalidInput, NotReady, SwapFailed, require
+from gearshift.observability.journal import Tagged
 from gearshift.runtime.router.status import ServedPlan
-from gearshift.runtime.service.service import Service
-from gearshift.serving.door.bounds import FreeBytes, free_bytes
 from gearshift.serving.operate.control import Control
-from gearshift.serving.operate.shadow import Comparison, Shadow
-from gearshift.serving.operate.task import ServingTask
+from gearshift.serving.operate.kind import Deployment, ServedKind, Shared, Task
+from gearshift.serving.operate.shadow import Comparison
 from gearshift.support import processors
 
 log = logging.getLogger(__name__)
 
 PLAN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-MIB = 1 << 20
-LONGEST_TRIAL_S = 60.0
-"""Bound on the first request to the new plan."""
 LONGEST_LEAVE_S = 3600.0
 """Bound on answering the old plan's accepted requests; the rest then fails."""
 
@@ -64,35 +56,47 @@ class SwapResult(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: dict[str, Comparison] | UnsetType = UNSET
 
 
-class Swapping(Protocol):
-    """Swaps plans: `Swaps`, or one for language models."""
+class Swaps:
+    """Puts plans of a `kind`, from the folder of the settings, in force in `control`, one at a time.
 
-    async def swap(self, asked: SwapBody) -> SwapResult: ...
+    `read` reads a plan with everything needed to serve it, and `keep_to` has this process keep to
+    processors.
+    """
 
-
-class OneSwap:
-    """At most one swap at a time, of plans in the folder `plans`; a server that ends begins no other."""
-
-    def __init__(self, plans: Path | None) -> None:
-        self._plans, self._ending = plans, False
+    def __init__(
+        self,
+        kind: ServedKind[Any, Any],
+        control: Control,
+        deployment: Deployment[Any],
+        shared: Shared[Any],
+        *,
+        read: Callable[[Path], Task],
+        keep_to: Callable[[frozenset[int]], object] = processors.pin,
+    ) -> None:
+        self._kind, self._control, self.deployment, self._shared = kind, control, deployment, shared
+        self._metrics, self._journal, self._read, self._keep_to = shared.metrics, shared.journal, read, keep_to
+        self._leaving: Deployment[Any] | None = None
         self._work: asyncio.Task[SwapResult] | None = None
+        self._ending = False
 
-    async def run(
-        self, plan: str, swap: Callable[[Path], Coroutine[Any, Any, SwapResult]], *, started: bool
-    ) -> SwapResult:
-        """`swap` of the plan's path, which goes on where the caller is cancelled.
+    async def swap(self, asked: SwapBody) -> SwapResult:
+        """Load, try and put in force the requested plan; return when the old one is unloaded.
 
-        Raises `InvalidInput` if the folder has no such plan, `NotReady` while the server is not
-        `started` or ends, `SwapFailed` during another swap.
+        It goes on where the caller is cancelled; requests end on the plan that they began with.
+        Raises `InvalidInput` if the folder has no such plan, `NotReady` while the server starts or
+        ends, `SwapFailed` during another swap, or if the new plan does not fit, cannot be loaded or
+        does not answer: the old plan then goes on serving.
         """
-        if self._plans is None:
+        self._kind.require_has(asked)
+        plans = self._shared.settings.plans
+        if plans is None:
             raise InvalidInput("the server has no folder of plans", remedy="serve with --plans")
-        path = plan_in(self._plans, plan)
-        if self._ending or not started:
+        path = plan_in(Path(plans), asked.plan)
+        if self._ending or self._control.status().state == "starting":
             raise NotReady("the server is starting or ending")
         if self._work is not None and not self._work.done():
             raise SwapFailed("another swap is under way; try again later")
-        work = self._work = asyncio.get_running_loop().create_task(swap(path))
+        work = self._work = asyncio.get_running_loop().create_task(self._swap(path, asked))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -100,79 +104,36 @@ class OneSwap:
                 raise NotReady("the server is ending") from None
             raise
 
-    def end(self, *, cancel: bool) -> None:
-        """Begin no other swap; `cancel` the one that is under way."""
-        self._ending = True
-        if self._work is not None and cancel:
-            self._work.cancel()
-
-    async def stop(self) -> None:
-        self.end(cancel=True)
-        if self._work is not None:
-            await asyncio.gather(self._work, return_exceptions=True)
-
-
-class Swaps:
-    """Puts plans in force in `control`, one at a time.
-
-    `read` reads a plan with everything needed to serve it; `make` makes its service, not started,
-    on the clock of the service in force.
-    """
-
-    def __init__(
-        self,
-        control: Control,
-        *,
-        plans: Path | None,
-        task: ServingTask,
-        read: Callable[[Path], ServingTask],
-        make: Callable[[ServingTask, Journal], Service],
-        metrics: Metrics,
-        journal: Journal,
-        pin: Callable[[frozenset[int]], None] | None = None,
-        free: FreeBytes = free_bytes,
-    ) -> None:
-        self._free = free
-        self._pin = pin or processors.pin
-        self._control, self._read, self._make, self._one = control, read, make, OneSwap(plans)
-        self.served = task
-        self._metrics, self._journal = metrics, journal
-        self._leaving: Service | None = None
-
-    async def swap(self, asked: SwapBody) -> SwapResult:
-        """Load, try and put in force the requested plan; return when the old one is unloaded.
-
-        Raises `InvalidInput` if the folder has no such plan, `SwapFailed` during another swap, or
-        if the new plan cannot be loaded or does not answer: the old plan then goes on serving.
-        """
-        started = self._control.status().state != "starting"
-        return await self._one.run(asked.plan, lambda path: self._swap(path, asked), started=started)
-
     async def drain(self, longest_s: float) -> bool:
         """Drain the plan in force and a leaving one; cancel one that is being loaded."""
-        self._one.end(cancel=self._leaving is None)
-        services = [self._control.service] if self._leaving is None else [self._control.service, self._leaving]
-        return all(await asyncio.gather(*(service.drain(longest_s) for service in services)))
+        self._ending = True
+        if self._work is not None and self._leaving is None:
+            self._work.cancel()
+        deployments = [self.deployment] if self._leaving is None else [self.deployment, self._leaving]
+        return all(await asyncio.gather(*(each.operated.drain(longest_s) for each in deployments)))
 
     async def stop(self) -> None:
-        await self._one.stop()
-        await self._control.service.stop()
+        self._ending = True
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        await self.deployment.stop()
 
     async def _swap(self, path: Path, asked: SwapBody) -> SwapResult:
-        before, service, compared = self._control.service, None, dict[str, Comparison]()
+        before, after, compared = self.deployment, None, dict[str, Comparison]()
         self._journal.write("swap", plan=path.name, shadow=asked.shadow, take_over=asked.take_over)
         try:
             task = await asyncio.to_thread(self._read, path)
-            require_same_task(task, self.served, path)
-            require_memory(task, self._free)
-            service = self._make(task, Tagged(self._journal, plan=path.name))
-            await service.start()
-            await _try(service, task)
+            self._kind.require_compatible(before.task, task, path.name)
+            after = self._kind.deploy(task, self._shared, Tagged(self._journal, plan=path.name), before)
+            self._keep_beside(before.task, task)
+            await after.start()
+            await after.trial()
             if asked.shadow > 0:
-                compared = await self._compared(service, asked)
+                compared = await self._compared(after, asked)
             if asked.take_over:
-                _require_ready(service, task)
-                self._take_over(service, task)
+                after.require_ready()
+                self._take_over(before, after)
         except Exception as error:  # whatever goes wrong, the old plan goes on
             reason = str(error)
             if not isinstance(error, (GearshiftError, OSError)):
@@ -182,9 +143,10 @@ class Swaps:
             self._metrics.swaps.labels("failed").inc()
             raise SwapFailed(f"{path.name} did not take over: {reason}; {self._control.plan.path} goes on") from None
         finally:
-            if service is not None and service is not self._control.service:
-                await service.stop()
-        if service is self._control.service:
+            if after is not None and after is not self.deployment:
+                await after.stop()
+                self._keep_beside(before.task)
+        if after is self.deployment:
             await self._leave(before)
         self._metrics.swaps.labels("taken_over" if asked.take_over else "compared").inc()
         several = len(self._control.pipelines) > 1
@@ -195,10 +157,10 @@ class Swaps:
             comparisons=compared if several and compared else UNSET,
         )
 
-    async def _compared(self, service: Service, asked: SwapBody) -> dict[str, Comparison]:
-        shadows = {name: Shadow(service.pipelines[name], asked.shadow) for name in self._control.pipelines}
-        for name, in_force in self._control.pipelines.items():
-            in_force.shadow = shadows[name]
+    async def _compared(self, after: Deployment[Any], asked: SwapBody) -> dict[str, Comparison]:
+        shadows = after.shadows(asked.shadow)
+        for name, shadow in shadows.items():
+            self._control.pipelines[name].shadow = shadow
         try:
             await asyncio.sleep(asked.shadow_s)
         finally:
@@ -210,26 +172,31 @@ class Swaps:
             self._journal.write("shadow", plan=asked.plan, **named, **msgspec.to_builtins(comparison))
         return compared
 
-    def _take_over(self, service: Service, task: ServingTask) -> None:
-        """Send every request to the new service from now on; nothing else runs in between."""
-        service.take_over_from(self._control.service)
-        self._leaving = self._control.service
-        self._control.put_in_force(service, task.served)
-        self.served = task
-        if task.router_cores is not None:
-            self._pin(task.router_cores)
-        self._journal.write("taken_over", plan=task.served.path, sha256=task.served.sha256)
+    def _take_over(self, before: Deployment[Any], after: Deployment[Any]) -> None:
+        """Send every request to the new deployment from now on; nothing else runs in between."""
+        after.take_over_from(before)
+        self._leaving, self.deployment = before, after
+        served = after.task.served
+        self._control.put_in_force(after.operated, served)
+        self._journal.write("taken_over", plan=served.path, sha256=served.sha256)
 
-    async def _leave(self, before: Service) -> None:
+    async def _leave(self, before: Deployment[Any]) -> None:
         try:
-            await before.drain(LONGEST_LEAVE_S)
+            await before.operated.drain(LONGEST_LEAVE_S)
         finally:
             await before.stop()
             self._leaving = None
-        if gc.get_freeze_count():  # `serve` froze the first service
+        self._keep_beside(self.deployment.task)
+        if gc.get_freeze_count():  # `serve` froze the first one
             gc.unfreeze()
             gc.collect()
             gc.freeze()
+
+    def _keep_beside(self, *tasks: Task) -> None:
+        """Keep to the processors that all these tasks leave to this process, or else those that the last one leaves."""
+        left = [task.router_cores for task in tasks if task.router_cores is not None]
+        if left:
+            self._keep_to(frozenset.intersection(*left) or left[-1])
 
 
 def plan_in(folder: Path, name: str) -> Path:
@@ -241,84 +208,3 @@ def plan_in(folder: Path, name: str) -> Path:
             remedy="name a file that lies in it, without folders",
         )
     return path
-
-
-def require_same_task(task: ServingTask, served: ServingTask, path: Path) -> None:
-    """Raise `InvalidInput` unless pipelines, tensors and projects are the same.
-
-    So someone who may put plans into the folder can choose among the projects' models, but run no
-    other code.
-    """
-    new, old = ({each.name: each for each in one.signatures} for one in (task, served))
-    require(
-        new.keys() == old.keys(),
-        "the plan serves another operator than the one in force"
-        if len(new) == len(old) == 1
-        else f"the plan serves the pipelines {sorted(new)}, the one in force {sorted(old)}",
-        where=path.name,
-    )
-    for name, signature in new.items():
-        for what in ("inputs", "outputs"):
-            named = "" if len(new) == 1 else f" of {name!r}"
-            require(
-                getattr(signature, what) == getattr(old[name], what),
-                f"the plan serves other {what}{named} than the one in force",
-                where=path.name,
-            )
-    known = set(served.projects.values())
-    for project in task.projects.values():
-        require(
-            project in known,
-            f"the plan's models are those of another project ({project}) than the one in force "
-            f"({', '.join(map(str, sorted(known)))})",
-            where=path.name,
-            remedy="start a server with it",
-        )
-
-
-async def _try(service: Service, task: ServingTask) -> None:
-    """Have each new pipeline answer a request of zeros, with all replicas ready before and after.
-
-    A model may refuse zeros, as at the start of a server.
-    """
-    _require_ready(service, task)
-    try:
-        async with asyncio.timeout(LONGEST_TRIAL_S):
-            for each in task.signatures:
-                await service.pipelines[each.name].infer({spec.name: zeros(spec, 1) for spec in each.inputs})
-    except TimeoutError:
-        raise ModelFailed(f"a first request was not answered within {LONGEST_TRIAL_S:g} s") from None
-    _require_ready(service, task)
-
-
-def _require_ready(service: Service, task: ServingTask) -> None:
-    lacking = [replica.id for replica in service.status(task.served).replicas if replica.failing or not replica.ready]
-    if lacking:
-        raise ModelFailed(f"its replicas {lacking} have no worker, or do not answer")
-
-
-def needed_bytes(task: ServingTask) -> int:
-    """Return the profiled memory of the plan's local CPU models; 0 for other backends.
-
-    The workers' own interpreters and libraries are not included.
-    """
-    if task.backend != "local":
-        return 0
-    profile, kinds = task.profile, {device.id: device.kind for device in task.plan.hardware.devices}
-    needed = 0
-    for replica in task.plan.placement.replicas:
-        kind = kinds[replica.device_ids[0]]
-        if not is_cuda(kind) and not is_remote(kind):
-            curves = [c for c in profile.curves if (c.model, c.device_kind) == (replica.model, kind)]
-            needed += max((curve.memory_bytes for curve in curves), default=0)
-    return needed
-
-
-def require_memory(task: ServingTask, free: FreeBytes) -> None:
-    """Raise `SwapFailed` if the models of `task` need more memory than is free; loads nothing."""
-    needed, left = needed_bytes(task), free()
-    if left is not None and needed > left:
-        raise SwapFailed(
-            f"its models take {needed / MIB:.0f} MiB beside those that serve, and {left / MIB:.0f} MiB are left; "
-            "free memory, or start a server for the plan elsewhere"
-        )

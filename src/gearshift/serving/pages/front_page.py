@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from gearshift import __version__
 from gearshift.serving.door.signature import Signature
+from gearshift.serving.operate.kind import Shown
 from gearshift.serving.pages.own_script import with_script
 from gearshift.v2.json import encode
 from gearshift.v2.records import example_record
@@ -65,28 +66,23 @@ _LINKS = (
 )
 
 
-class TextPipeline(NamedTuple):
-    """A pipeline of language models; a request of this `path` works."""
+def shown_tensors(served: Signature) -> Shown:
+    is_long = any(prod(spec.shape[1:]) > MOST_VALUES for spec in served.inputs) or len(served.inputs) > MOST_VALUES
+    record = example_record({spec.name: spec for spec in served.inputs})
+    return Shown(served.name, _signature(served), f"/predict/{served.name}", record, is_long)
 
-    name: str
-    path: str = "/v1/chat/completions"
 
-
-def front_page(
-    served: Sequence[Signature], *, has_keys: bool, texts: Sequence[TextPipeline] = (), has_dashboard: bool = True
-) -> bytes:
+def front_page(shown: Sequence[Shown], *, has_keys: bool, has_dashboard: bool = True) -> bytes:
     """The pipelines that are served, with a request that works for each."""
-    parts = []
-    for text in texts:
-        call = text_call(text, "http://HOST", has_keys=has_keys)
-        parts.append(f"<h2>{escape(text.name)}</h2><p>language models</p><pre>{escape(call)}</pre>")
-    for each in served:
-        call = example_call(each, "http://HOST", has_keys=has_keys)
-        parts.append(f"<h2>{escape(each.name)}</h2>{_signature(each)}<pre>{escape(call)}</pre>")
+    parts = [
+        f"<h2>{escape(each.name)}</h2>{each.about}"
+        f"<pre>{escape(example_call(each, 'http://HOST', has_keys=has_keys))}</pre>"
+        for each in shown
+    ]
     links = (*_LINKS, _DASHBOARD) if has_dashboard else _LINKS
     listed = "".join(f'<li><a href="{path}">{path}</a>: {text}</li>' for path, text in links)
     body = f"<p>This server answers with:</p>{''.join(parts)}<h2>More</h2><ul>{listed}</ul>"
-    return _page("Gearshift: " + ", ".join([*(each.name for each in served), *(text.name for text in texts)]), body)
+    return _page("Gearshift: " + ", ".join(each.name for each in shown), body)
 
 
 def key_page(*, has_dashboard: bool = True) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
@@ -94,33 +90,18 @@ def key_page(*, has_dashboard: bool = True) -> tuple[bytes, tuple[tuple[bytes, b
     return with_script(_page("Gearshift", _KEY_FORM + (_LIVE_ASKS_TOO if has_dashboard else "")), _KEY_SCRIPT)
 
 
-def example_call(served: Signature, origin: str, *, has_keys: bool, certificate: str | None = None) -> str:
-    """A command that asks the server at `origin`; a record too long for a line is written by Python.
+def example_call(shown: Shown, origin: str, *, has_keys: bool, certificate: str | None = None) -> str:
+    """A command that asks the server at `origin`; a body too long for a line is written by Python.
 
     KEY is to be replaced where the server has keys; `certificate` is the file that a client trusts.
     """
-    call = _curl(f"{origin}/predict/{served.name}", has_keys=has_keys, certificate=certificate)
-    short = all(prod(spec.shape[1:]) <= MOST_VALUES for spec in served.inputs) and len(served.inputs) <= MOST_VALUES
-    record = example_record({spec.name: spec for spec in served.inputs})
-    if short:
-        return f"{call} {_quoted(encode(record).decode())}"
-    program = f"import json; print(json.dumps({_expression(record)}))"
-    return f"python3 -c {_quoted(program)} | {call} @-"
-
-
-def text_call(served: TextPipeline, origin: str, *, has_keys: bool, certificate: str | None = None) -> str:
-    """As `example_call`, of a pipeline of language models."""
-    said: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
-    if "chat" not in served.path:
-        said = {"prompt": "Hello"}
-    call = _curl(f"{origin}{served.path}", has_keys=has_keys, certificate=certificate)
-    return f"{call} {_quoted(encode({'model': served.name, **said}).decode())}"
-
-
-def _curl(url: str, *, has_keys: bool, certificate: str | None) -> str:
     key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
     trust = "" if certificate is None else f" --cacert {_quoted(certificate)}"
-    return f"curl {url}{trust}{key} -d"
+    call = f"curl {origin}{shown.path}{trust}{key} -d"
+    if not shown.is_long:
+        return f"{call} {_quoted(encode(shown.body).decode())}"
+    program = f"import json; print(json.dumps({_expression(shown.body)}))"
+    return f"python3 -c {_quoted(program)} | {call} @-"
 
 
 def _expression(value: Any) -> str:

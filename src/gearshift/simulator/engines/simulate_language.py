@@ -15,6 +15,7 @@ from gearshift.simulator.engines.kernel.arrays import (
     make_state,
 )
 from gearshift.simulator.engines.language_simulation import LanguageSimulation
+from gearshift.support.compiling.by_address import by_address
 
 FIRST_SHIFTS = 1 << 12
 ROWS_OF_REQUEST = 16
@@ -43,7 +44,7 @@ def simulate_language(
     shifts, rows = FIRST_SHIFTS, ROWS_OF_REQUEST * n if log else 0
     while True:
         state, out = make_state(tables, engines, n), make_outcome(tables, n, shifts=shifts, log_rows=rows)
-        kernel.run(plan, state, samples, out)
+        kernel.run(by_address(kernel.Given(plan, state, samples, out)))
         if state.run.shifts <= shifts and state.run.logged <= rows:
             break
         shifts, rows = max(shifts, int(state.run.shifts)), max(rows, int(state.run.logged))

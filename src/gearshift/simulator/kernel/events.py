@@ -9,7 +9,6 @@ from typing import Any
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
 from gearshift.policies import admission, gear_shift, routing, sharing
-from gearshift.policies import load as load_module
 from gearshift.policies import next_step as next_step_module
 from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.simulator.kernel import choosing
@@ -18,7 +17,14 @@ from gearshift.simulator.kernel.deadlines import degrade, in_time, misses_anyway
 from gearshift.simulator.kernel.exits import run_to_next_exit, take_leaving, touch_device
 from gearshift.simulator.kernel.gear_cores import Cores, ask, take_effect, want_of_gear
 from gearshift.simulator.kernel.graph import Graph
-from gearshift.simulator.kernel.load_scaling import Scaling, batch_ended, slowdown_ticked, ticked
+from gearshift.simulator.kernel.load_scaling import (
+    Scaling,
+    batch_ended,
+    count_arrived,
+    measured_qps,
+    slowdown_ticked,
+    ticked,
+)
 from gearshift.simulator.kernel.queues import Queues
 from gearshift.simulator.kernel.refining import answer_overrun, release, watch_release
 from gearshift.simulator.kernel.state import (
@@ -43,7 +49,6 @@ REFUSE = int(decisions.Decision.REFUSE)
 QUEUE_FULL, INFEASIBLE = int(decisions.Ending.QUEUE_FULL), int(decisions.Ending.INFEASIBLE)
 ANSWERED, SHIFT = int(decisions.Decision.ANSWER), int(decisions.Decision.SHIFT)
 
-arrival_rate_qps = inlined(load_module.arrival_rate_qps)
 metered_load = inlined(gear_shift.metered_load)
 gear_asked_for = inlined(gear_shift.gear_asked_for)
 gear_in_force = inlined(gear_shift.gear_in_force)
@@ -94,7 +99,7 @@ def leave_batch(
 def executor_free(plan: Plan, state: State, replica: int) -> None:
     for i in range(plan.spans_begin[replica], plan.spans_begin[replica + 1]):
         state.busy[plan.spans[i]] = 0
-    touch(plan, state, replica)
+        touch_device(state, plan.spans[i])
 
 
 @inlined
@@ -115,8 +120,10 @@ def stage_ended(
     gear = row = state.pipelines[of_pipeline].gear
     stage, stages = plan.stage_of[row * settings.models + model], plan.stage_count[row]
     base = row * settings.most_stages
+    next_of, records, visits, of_model = q.next, state.record, state.visited, certainty[model]
+    stage_models, thresholds = plan.stage_models, plan.thresholds
     for _ in range(count):
-        following_sample = q.next[sample]
+        following_sample = next_of[sample]
         if settings.several is not None:
             node = state.node[sample]
             of_pipeline = state.pipeline_of[node]
@@ -130,16 +137,16 @@ def stage_ended(
         if settings.refines is not None and state.refining.over[sample] != 0:
             sample = following_sample
             continue
-        visited = state.visited[sample] | (1 << model)
-        state.visited[sample] = visited
-        sure = certainty[model, state.record[sample]]
+        visited = visits[sample] | (1 << model)
+        visits[sample] = visited
+        sure = of_model[records[sample]]
         if settings.chooses is not None:
             choice = choosing.chosen(plan, settings, state, q, out, sample, of_pipeline, node, visited, now_ns)
             stage, stages, base = NOT_IN_CASCADE, 0, 0
             if choice != NO_CHOICE:
                 stage, stages = plan.stage_of[choice * settings.models + model], plan.stage_count[choice]
                 base = choice * settings.most_stages
-        following = next_step(stage, sure, visited, stages, plan.stage_models, plan.thresholds, base)
+        following = next_step(stage, sure, visited, stages, stage_models, thresholds, base)
         if following == ANSWER:
             if is_item(settings, sample):
                 goes_on(state, q.next, sample)
@@ -191,27 +198,6 @@ def tick(
                 run.halted_ns = now_ns
         pipeline.factor = ticked(scaling, number, run.next_tick_ns // METER_WINDOW_NS, rate_qps, pipeline.factor)
     run.next_tick_ns += METER_WINDOW_NS
-
-
-@inlined
-def count_arrived(state: State, out: Outcome, number: int) -> None:
-    """Count the samples that have arrived since the last tick in the gear that was in force."""
-    pipeline = state.pipelines[number]
-    out.arrived_in_gear[state.gear_row[number]] += pipeline.arrived - pipeline.arrived_at_tick
-    pipeline.arrived_at_tick = pipeline.arrived
-
-
-@inlined
-def measured_qps(state: State, number: int, now_ns: int) -> float:
-    """The arrival rate of the window that ends now; the next window begins."""
-    pipeline = state.pipelines[number]
-    kept = min(pipeline.metered, METER_KEEPS_ARRIVALS)
-    oldest = number * METER_KEEPS_ARRIVALS + pipeline.metered % METER_KEEPS_ARRIVALS
-    oldest_ns = state.kept_ns[oldest] if kept == METER_KEEPS_ARRIVALS else 0
-    window_ns = max(METER_WINDOW_NS, now_ns - pipeline.ticked_ns)
-    recent = pipeline.metered - pipeline.metered_at_tick
-    pipeline.metered_at_tick, pipeline.ticked_ns = pipeline.metered, now_ns
-    return arrival_rate_qps(recent, window_ns, kept, oldest_ns, now_ns)
 
 
 @inlined

@@ -1,4 +1,4 @@
-"""The factors on measured load, compiled: `LoadScaling` and `Slowdown` of `runtime/router` on arrays."""
+"""Measured load and the factors on it, compiled: `LoadScaling` and `Slowdown` of `runtime/router` on arrays."""
 
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -7,10 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.plans.plan_tables import PlanTables
+from gearshift.policies import load as load_module
 from gearshift.policies import load_scaling, slowdown
+from gearshift.policies.load import METER_KEEPS_ARRIVALS, METER_WINDOW_NS
 from gearshift.policies.load_scaling import BINS, FACTORS, LOAD_EDGES, TICKS_PER_ESTIMATE
+from gearshift.simulator.kernel.state import Outcome, State
 from gearshift.support.compiled import inlined
 
+arrival_rate_qps = inlined(load_module.arrival_rate_qps)
 load_bin = inlined(load_scaling.load_bin)
 load_factor = inlined(load_scaling.load_factor)
 slowdown_of_load = inlined(slowdown.slowdown_of_load)
@@ -81,6 +85,27 @@ def ticked(scaling: Scaling, number: int, ticks: int, rate_qps: float, factor: f
         totals[place] -= scaling.counts[oldest, place]
         scaling.counts[oldest, place] = 0
     return factor
+
+
+@inlined
+def count_arrived(state: State, out: Outcome, number: int) -> None:
+    """Count the samples that have arrived since the last tick in the gear that was in force."""
+    pipeline = state.pipelines[number]
+    out.arrived_in_gear[state.gear_row[number]] += pipeline.arrived - pipeline.arrived_at_tick
+    pipeline.arrived_at_tick = pipeline.arrived
+
+
+@inlined
+def measured_qps(state: State, number: int, now_ns: int) -> float:
+    """The arrival rate of the window that ends now; the next window begins."""
+    pipeline = state.pipelines[number]
+    kept = min(pipeline.metered, METER_KEEPS_ARRIVALS)
+    oldest = number * METER_KEEPS_ARRIVALS + pipeline.metered % METER_KEEPS_ARRIVALS
+    oldest_ns = state.kept_ns[oldest] if kept == METER_KEEPS_ARRIVALS else 0
+    window_ns = max(METER_WINDOW_NS, now_ns - pipeline.ticked_ns)
+    recent = pipeline.metered - pipeline.metered_at_tick
+    pipeline.metered_at_tick, pipeline.ticked_ns = pipeline.metered, now_ns
+    return arrival_rate_qps(recent, window_ns, kept, oldest_ns, now_ns)
 
 
 class Slowdown(NamedTuple):

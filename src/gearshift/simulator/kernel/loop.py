@@ -1,12 +1,11 @@
 """The simulator's event loop, compiled: takes up all events in the router's order."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from gearshift.clock import NEVER_NS
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.simulator.kernel.events import (
     arrive,
-    count_arrived,
     leave_batch,
     set_in_force,
     share_turns,
@@ -16,7 +15,7 @@ from gearshift.simulator.kernel.events import (
 )
 from gearshift.simulator.kernel.gear_cores import Cores, ask
 from gearshift.simulator.kernel.graph import Graph, go_on
-from gearshift.simulator.kernel.load_scaling import Scaling
+from gearshift.simulator.kernel.load_scaling import Scaling, count_arrived
 from gearshift.simulator.kernel.queues import NONE, Queues
 from gearshift.simulator.kernel.state import Outcome, Plan, Settings, State, next_lead
 from gearshift.simulator.kernel.steps import start_on_touched
@@ -28,21 +27,24 @@ def _is_over(now_ns: int, until_ns: int, end_ns: int, next_tick_ns: int) -> bool
     return now_ns > until_ns or (now_ns == until_ns and now_ns < min(end_ns, next_tick_ns))
 
 
+class Given(NamedTuple):
+    """All of a run, so that one pointer leads to it; `g` is None where there are no graphs."""
+
+    plan: Plan
+    settings: Settings
+    state: State
+    q: Queues
+    g: Graph | None
+    scaling: Scaling
+    cores: Cores
+    out: Outcome
+    arrivals_ns: Any
+    continues: Any
+    certainty: Any
+
+
 @compiled
-def run(
-    plan: Plan,
-    settings: Settings,
-    state: State,
-    q: Queues,
-    g: Graph | None,
-    scaling: Scaling,
-    cores: Cores,
-    out: Outcome,
-    arrivals_ns: Any,
-    continues: Any,
-    certainty: Any,
-    until_ns: int,
-) -> None:
+def run(given: Given, until_ns: int) -> None:
     """Serve all samples; fills `out`. Without `g` the code for graphs is not even compiled.
 
     Halts at `until_ns`, after the batches and the tick of that instant; where cores are scaled,
@@ -53,6 +55,9 @@ def run(
     thing at a time: events that fall due while it is busy are handled when it is free again, in
     that order.
     """
+    plan, settings, state, q, out = given.plan, given.settings, given.state, given.q, given.out
+    g = given.g
+    scaling, cores, arrivals_ns = given.scaling, given.cores, given.arrivals_ns
     at = state.run
     if at.next_tick_ns == 0:
         at.next_tick_ns = METER_WINDOW_NS
@@ -73,7 +78,7 @@ def run(
             break
         elif end_ns == due_ns:
             at.free_ns = now_ns
-            leave_batch(plan, settings, state, q, out, certainty, next_lead(state), due_ns, now_ns)
+            leave_batch(plan, settings, state, q, out, given.certainty, next_lead(state), due_ns, now_ns)
         elif at.next_tick_ns == due_ns:
             at.free_ns = now_ns
             tick(plan, settings, state, q, scaling, cores, out, now_ns)
@@ -82,7 +87,7 @@ def run(
         elif arrival_ns == due_ns:
             now_ns += settings.arrival_ns
             at.free_ns = now_ns
-            arrive(plan, settings, state, q, g, out, continues, now_ns)
+            arrive(plan, settings, state, q, g, out, given.continues, now_ns)
         else:
             if now_ns > due_ns and not timer_is_due(settings, state, cores, due_ns):
                 now_ns = due_ns  # nothing is left to wake for; else events due meanwhile would run now

@@ -113,11 +113,11 @@ def take(q: Queues, replica: int, count: int, now_ns: int, starvation_ns: int) -
         q.first[replica] = NONE
         q.last[replica] = NONE
         return first
-    last = first
+    last, next_of = first, q.next
     for _ in range(count - 1):
-        last = q.next[last]
-    rest = q.next[last]
-    q.next[last] = NONE
+        last = next_of[last]
+    rest = next_of[last]
+    next_of[last] = NONE
     q.first[replica] = rest
     q.previous[rest] = NONE
     return first

@@ -7,19 +7,15 @@ list by the end of their time, and in one of `LEVELS` lists for their level, in 
     first_at[r * LEVELS + level] -> ... -> last_at[...]     next_at, previous_at
 """
 
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from gearshift import decisions
 from gearshift.clock import NEVER_NS
-from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies import batching, order, slowdown
 from gearshift.policies import refine as policies
 from gearshift.policies.refine import LEVELS, REFINE, URGENT
-from gearshift.profiles.run_times import most_refined
 from gearshift.simulator.kernel import queues as queues_module
+from gearshift.simulator.kernel.arrays import Refining
 from gearshift.simulator.kernel.deadlines import chain_batch, degrade, shed, start_by_ns
 from gearshift.simulator.kernel.exits import run_batch, touch_device
 from gearshift.simulator.kernel.queues import NONE, Queues, unlink
@@ -55,79 +51,6 @@ start_reason = inlined(batching.start_reason)
 batch_size = inlined(batching.batch_size)
 replica_key = inlined(order.replica_key)
 head = queues_module.head
-
-
-class Refining(NamedTuple):
-    """The tables of `RefineTables`, and the rows that wait to be refined, of all pipelines.
-
-    Per row `until_ns`, when its time to refine ends, and `level`. Per replica, used of the first of
-    those alike: `length`, the `most` rows that may wait, `release_ns` (when the next row is answered
-    as it is) and `top`, no level above which has rows. Per replica `overrun_ns`, when its batch, if
-    it refines, overruns, and `check_ns`, when to look next for rows to answer while it runs; per row
-    `over`, whether that was done. `screened_last` per device. `row`, `left_ns` and `row_level` are of the
-    rows that the next batch is chosen from.
-    """
-
-    queue_of: Any
-    margin_ns: Any
-    for_gain: Any
-    gain_begin: Any
-    gain_certainty: Any
-    gains: Any
-    greatest: Any
-    until_ns: Any
-    level: Any
-    most: Any
-    length: Any
-    release_ns: Any
-    overrun_ns: Any
-    check_ns: Any
-    over: Any
-    top: Any
-    first: Any
-    last: Any
-    first_at: Any
-    last_at: Any
-    next_at: Any
-    previous_at: Any
-    screened_last: Any
-    row: Any
-    left_ns: Any
-    row_level: Any
-
-
-def make_refining(tables: PlanTables, samples: int, run_ns: NDArray[np.int64]) -> Refining:
-    refine, replicas = tables.refine, len(tables.replica_ids)
-    rows, queues = (samples, replicas) if refine.refines else (0, 0)
-    looked_at = 2 * int(tables.largest_batch_size.max())
-    return Refining(
-        queue_of=refine.queue_of,
-        margin_ns=refine.margin_ns,
-        for_gain=refine.for_gain,
-        gain_begin=refine.gain_begin,
-        gain_certainty=refine.gain_certainty,
-        gains=refine.gains,
-        greatest=refine.greatest,
-        until_ns=np.zeros(rows, dtype=np.int64),
-        level=np.zeros(rows, dtype=np.int8),
-        most=most_refined(tables, run_ns)[:queues],
-        length=np.zeros(queues, dtype=np.int64),
-        release_ns=np.full(queues, NEVER_NS),
-        overrun_ns=np.full(queues, NEVER_NS),
-        check_ns=np.full(queues, NEVER_NS),
-        over=np.zeros(rows, dtype=np.int8),
-        top=np.zeros(queues, dtype=np.int64),
-        first=np.full(queues, NONE, dtype=np.int32),
-        last=np.full(queues, NONE, dtype=np.int32),
-        first_at=np.full(queues * LEVELS, NONE, dtype=np.int32),
-        last_at=np.full(queues * LEVELS, NONE, dtype=np.int32),
-        next_at=np.full(rows, NONE, dtype=np.int32),
-        previous_at=np.full(rows, NONE, dtype=np.int32),
-        screened_last=np.zeros(len(tables.device_ids), dtype=np.int8),
-        row=np.zeros(looked_at, dtype=np.int32),
-        left_ns=np.zeros(looked_at, dtype=np.int64),
-        row_level=np.zeros(looked_at, dtype=np.int64),
-    )
 
 
 @inlined

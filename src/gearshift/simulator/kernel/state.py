@@ -1,5 +1,6 @@
 """The arrays that the kernel reads and changes, its log, and the ends of batches."""
 
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
@@ -67,8 +68,13 @@ R = TypeVar("R", Run, Pipeline)
 
 def records(kind: type[R], count: int) -> Any:
     """Records (count,) of the fields of `kind`, all 0: Python and compiled code change them in place."""
-    fields = [(name, np.dtype(of)) for name, of in get_type_hints(kind).items()]
-    return np.zeros(count, np.dtype(fields, align=True)).view(np.recarray)
+    fields: Any = kind
+    return np.zeros(count, _layout(fields)).view(np.recarray)
+
+
+@cache
+def _layout(kind: Any) -> np.dtype[Any]:
+    return np.dtype([(name, np.dtype(of)) for name, of in get_type_hints(kind).items()], align=True)
 
 
 def record(kind: type[R]) -> R:

@@ -112,14 +112,15 @@ def start_on(plan: Plan, settings: Settings, state: State, q: Queues, out: Outco
     chosen = NONE
     chosen_reason = NOT_YET
     chosen_key = (0, 0, 0, 0)
+    on_device, lengths, oldest, entered_ns = plan.on_device, q.length, q.first, q.entered_ns
     for i in range(plan.on_device_begin[device], plan.on_device_begin[device + 1]):
-        replica = plan.on_device[i]
+        replica = on_device[i]
         if settings.by_deadline is not None:
             shed(plan, settings, state, q, out, replica, now_ns)
-        length = q.length[replica]
+        length = lengths[replica]
         if length == 0:
             continue
-        oldest_ns = q.entered_ns[q.first[replica]]
+        oldest_ns = entered_ns[oldest[replica]]
         wait_ns = state.longest_wait_ns[replica]
         reason = start_reason(length, oldest_ns, now_ns, state.minimum_queue_length[replica], wait_ns)
         if reason == NOT_YET:

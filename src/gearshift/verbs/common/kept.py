@@ -18,7 +18,7 @@ def measured_into(
     write: Callable[[Made, Path], Made],
     notice: Notice,
 ) -> Made:
-    """Measure, write the profile to `out` if that is given, and delete what was kept; after an error say that it is."""
+    """Measure, write the profile to `out` if that is given, and delete what was kept; after an error name it."""
     from gearshift.measuring.partial import forget, kept_files, partial_folder
 
     if out is None:

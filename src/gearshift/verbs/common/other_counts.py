@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from gearshift.errors import Infeasible, InvalidInput
-from gearshift.gear import GearPlan, OtherDevices
-from gearshift.planner.what_if import INTERRUPTED, STEPS, was_interrupted
+from gearshift.gear import GearPlan
+from gearshift.planner.what_if import INTERRUPTED, STEPS, found_for
 from gearshift.plans.prices import price_per_hour
+from gearshift.result import OtherDevices
 from gearshift.verbs.common.inputs import Progress, silent
 
 
@@ -25,13 +25,7 @@ def with_other_counts(
     for count in counts:
         progress(f"planning for {count} devices", len(found) / len(counts))
         other = OtherDevices(devices=count, price_per_hour=None if price is None else price / own * count)
-        try:
-            made = plan_for(count)
-        except (Infeasible, InvalidInput) as error:
-            found.append(msgspec.structs.replace(other, reason=str(error)))
-            continue
-        if was_interrupted(made, budget_s):
-            found.append(msgspec.structs.replace(other, reason=INTERRUPTED))
+        found.append(found_for(other, lambda count=count: plan_for(count), budget_s))  # type: ignore[misc]
+        if found[-1].reason == INTERRUPTED:
             break
-        found.append(msgspec.structs.replace(other, predicted=made.predictions[made.name]))
     return msgspec.structs.replace(plan, what_if=tuple(found))

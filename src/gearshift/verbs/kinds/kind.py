@@ -2,13 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan
+from gearshift.planner import planners
+from gearshift.planner.space.request import Kind as Engine
+from gearshift.planner.space.request import Shape
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress
+from gearshift.verbs.common.inputs import Notice, Progress
 from gearshift.workload import Trace
+
+if TYPE_CHECKING:
+    from gearshift.serving.operate.kind import ServedKind
 
 Traces = Mapping[str, Trace]
 """By pipeline, on one clock."""
@@ -50,18 +56,23 @@ class Kind:
     """
 
     name: ClassVar[str] = ""
-    shapes: ClassVar[Mapping[str, str]] = {}
+    engine: ClassVar[Engine] = "rows"
+    """By which planners are listed (`planner/planners.py`)."""
+    shapes: ClassVar[Mapping[Shape, str]] = {}
     """What plans of a shape are called in sentences, for example "plans of language models"."""
     lacks: ClassVar[Mapping[str, Mapping[str, Mapping[str, str]]]] = {}
-    """By shape, verb and keyword: the remedy for an option that there is not; empty for "leave it out"."""
+    """By shape, verb and keyword: the remedy for an option that there is not; empty for "leave it out".
 
-    needs: ClassVar[Mapping[str, Need]] = {}
+    Projects and records have no shape yet: theirs is empty.
+    """
+
+    needs: ClassVar[Mapping[Shape, Need]] = {}
     """By shape: the objectives of `plan`."""
-    apart: ClassVar[Mapping[str, Mapping[str, Apart]]] = {}
+    apart: ClassVar[Mapping[Shape, Mapping[str, Apart]]] = {}
     """By shape and option of `plan`: those that do not go with it."""
-    what_if_on_files: ClassVar[tuple[str, ...]] = ()
+    what_if_on_files: ClassVar[tuple[Shape, ...]] = ()
     """Shapes that `what_if` plans for although a file has their devices."""
-    fewest_for: ClassVar[tuple[str, ...]] = ()
+    fewest_for: ClassVar[tuple[Shape, ...]] = ()
     """Shapes whose plans use the fewest devices where a time and an accuracy are given, and no devices."""
 
     # Which kind it is: asked in the order of `KINDS`.
@@ -80,15 +91,12 @@ class Kind:
         """Whether the folder holds what others recorded of engines of this kind."""
         return False
 
-    def shape_of(self, of: object, *, beside: object = None) -> str:
+    def shape_of(self, of: object, *, beside: object = None) -> Shape:
         """The shape of a plan, a profile, or a sequence of profiles, which may be added to a plan `beside`."""
-        return next(iter(self.shapes))
+        return "one"
 
-    def require_supported(self, verb: str, shape: str, given: Given, *, spelt: Callable[[str], str] = str) -> None:
-        """Raise `InvalidInput` for the first option that the kind lacks; `spelt` makes a flag of a keyword.
-
-        The shape of what is not measured yet is empty.
-        """
+    def require_supported(self, verb: str, shape: Shape, given: Given, *, spelt: Callable[[str], str] = str) -> None:
+        """Raise `InvalidInput` for the first option that the kind lacks; `spelt` makes a flag of a keyword."""
         lacking = self.lacks.get(shape, {}).get(verb, {})
         for keyword, value in given.items():
             if keyword in lacking and value not in (None, False, (), [], ""):
@@ -98,31 +106,32 @@ class Kind:
                     remedy=lacking[keyword] or f"leave {flag} out",
                 )
 
-    def without_lacking(self, verb: str, shape: str, options: Given) -> dict[str, Any]:
+    def without_lacking(self, verb: str, shape: Shape, options: Given) -> dict[str, Any]:
         """The options but for those that the kind lacks."""
         lacking = self.lacks.get(shape, {}).get(verb, {})
         return {name: value for name, value in options.items() if name not in lacking}
 
     # The verbs.
 
-    def planners(self, shape: str) -> Sequence[str]:
+    def planners(self, shape: Shape) -> Sequence[str]:
         """The planners by name; the first is the default."""
-        return self._absent("plan")  # type: ignore[no-any-return]
+        first = planners.default_for(self.engine, shape)
+        return first, *(name for name in planners.for_(self.engine, shape) if name != first)
 
-    def read_profile(self, shape: str, profiles: Sequence[Path]) -> Any:
+    def read_profile(self, shape: Shape, profiles: Sequence[Path]) -> Any:
         """The profile that `plan` takes; a mapping by operator where there are several."""
         return self._absent("plan")
 
-    def plan(self, shape: str, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any) -> Any:
+    def plan(self, shape: Shape, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any) -> Any:
         """A plan, or with `frontier` a list of them; with `out`, sources are named by paths relative to it."""
         return self._absent("plan")
 
-    def compare(self, shape: str, profile: Any, trace: Any, *, progress: Progress, asked: dict[str, Any]) -> Any:
+    def compare(self, shape: Shape, profile: Any, trace: Any, *, progress: Progress, asked: dict[str, Any]) -> Any:
         """`asked` has the arguments of the verb `compare`."""
         return self._absent("compare")
 
     def what_if(
-        self, shape: str, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
+        self, shape: Shape, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
     ) -> GearPlan:
         """The plan with predictions for other numbers of devices; `asked` is what it was planned for."""
         return self._absent("what_if")  # type: ignore[no-any-return]
@@ -144,6 +153,12 @@ class Kind:
 
     def explain(self, inputs: Inputs, traces: Traces, *, progress: Progress, **how: Any) -> Any:
         return self._absent("explain")
+
+    def sections(
+        self, path: PathLike, plan: GearPlan, traces: Traces, *, progress: Progress, notice: Notice, **how: Any
+    ) -> list[Any]:
+        """The sections of a page about the plan in the file `path`; without `traces` nothing is simulated."""
+        return self._absent("report")  # type: ignore[no-any-return]
 
     def inspect(self, path: Path) -> Any:
         """Read and check a plan or a profile."""
@@ -170,6 +185,11 @@ class Kind:
     def validate(self, plan: PathLike, traces: Mapping[str, Any], **how: Any) -> Any:
         """Serve, replay and simulate a plan: by pipeline what has its errors, `broken(...)` and `as_json()`."""
         return self._absent("validate")
+
+    def served(self) -> "ServedKind[Any, Any]":
+        """How a server serves plans of the kind; only then are its modules loaded."""
+        served: ServedKind[Any, Any] = self._absent("serve")
+        return served
 
     def _absent(self, verb: str) -> Any:
         require(False, f"{self.name} have no `{verb}`", remedy="see docs/design/kinds.md for what each kind has")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gearshift.gear import GearPlan
+from gearshift.planner.space.request import Shape
 from gearshift.plans.plan_file import read_plan
 from gearshift.support.files import PathLike
 from gearshift.verbs.kinds.kind import Kind
@@ -17,7 +18,7 @@ class Found(NamedTuple):
     """A kind, the shape of what was asked about, and what it was, read."""
 
     kind: Kind
-    shape: str
+    shape: Shape
     of: Any
 
 

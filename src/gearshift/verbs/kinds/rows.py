@@ -9,7 +9,9 @@ import msgspec
 
 from gearshift.errors import require
 from gearshift.gear import GearPlan
+from gearshift.objective import Objective
 from gearshift.planner import planners
+from gearshift.planner.space.request import Shape
 from gearshift.plans.plan_diff import PlanDiff, diff
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import plan_tables
@@ -20,7 +22,7 @@ from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress, plan_and_profiles, plan_and_records, silent, workload_of
+from gearshift.verbs.common.inputs import Notice, Progress, plan_and_profiles, plan_and_records, silent, workload_of
 from gearshift.verbs.kinds.kind import PROFILE_FIRST, Apart, Inputs, Kind, Need, Traces
 from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, OF_TOKENS, TIMES
 from gearshift.verbs.rows.profile import has_several
@@ -32,17 +34,23 @@ if TYPE_CHECKING:
     from gearshift.planner.explain import Explanation
     from gearshift.planner.explain_together import TogetherExplanation
     from gearshift.policies.cores.demand import Scaling
+    from gearshift.serving.rows.served import ServedRows
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
     from gearshift.verbs.rows.validate import Validation
 
-ONE, SEVERAL, GRAPH = "one operator", "several operators", "a graph"
+ONE: Shape = "one"
+SEVERAL: Shape = "several"
+GRAPH: Shape = "graph"
 
+NO_MEASURED_RUN = "use `gearshift validate`, which shows what is predicted beside what is measured"
+NAME_SOME = "name planners, devices and SLOs"
 GRAPH_ALONE = "give its profile alone"
 PROMISED = "accuracy", "confidence", "recall", "precision", "positive"
 GIVE_ONE = "give each operator one, as in --p95-ms NAME=100"
 OF_ONE = {
     "explain": {"profile": "", "devices_too": ""},
+    "report": {"profile": "", "replay": NO_MEASURED_RUN},
     "simulate": dict.fromkeys(
         (
             *("profile", "network", "request_kb", "slo_ms", "uplink", "scaler", "scaling", "scaler_cores"),
@@ -56,6 +64,7 @@ OF_ONE = {
 ALONE = "leave it out, or serve a plan of one pipeline"
 OPENAI = "leave it out: KServe's protocol is spoken, see docs/guides/clients.md"
 OF_ALL = {
+    "profile_from_records": {"certainty": "write certainty into the project file"},
     "replay": {"objective": "give slo_s"},
     "validate": {"url": ""},
     "serve": {"openai": OPENAI},
@@ -85,7 +94,6 @@ class Rows(Kind):
         GRAPH: "plans of a pipeline of several nodes",
     }
     lacks: ClassVar = {
-        "": {"profile_from_records": {"certainty": "write certainty into the project file"}},
         ONE: OF_ALL | {"plan": dict.fromkeys((*OF_TOKENS, *OF_SEVERAL, *OF_GRAPHS), "")},
         SEVERAL: OF_ALL
         | OF_ONE
@@ -136,7 +144,7 @@ class Rows(Kind):
     def has_records(self, folder: Path) -> bool:
         return True
 
-    def shape_of(self, of: object, *, beside: object = None) -> str:
+    def shape_of(self, of: object, *, beside: object = None) -> Shape:
         if isinstance(of, GearPlan):
             return ONE if of.is_plain else SEVERAL if len(of.pipelines) > 1 else GRAPH
         if beside is not None or isinstance(of, Mapping | list | tuple):
@@ -144,11 +152,7 @@ class Rows(Kind):
         is_graph = isinstance(of, Profiles) or (isinstance(of, (str, Path)) and holds_profiles(of))
         return GRAPH if is_graph else ONE
 
-    def planners(self, shape: str) -> Sequence[str]:
-        named = {ONE: tuple(planners.MODULES), SEVERAL: planners.OF_SEVERAL, GRAPH: planners.OF_GRAPHS}[shape]
-        return sorted(named, key=lambda name: name != planners.DEFAULT) if shape == ONE else named
-
-    def read_profile(self, shape: str, profiles: Sequence[Path]) -> Profile | Profiles | dict[str, Profile]:
+    def read_profile(self, shape: Shape, profiles: Sequence[Path]) -> Profile | Profiles | dict[str, Profile]:
         if shape == SEVERAL:
             from gearshift.verbs.planning.several import named_profiles
 
@@ -157,7 +161,7 @@ class Rows(Kind):
         return read_profiles(profiles[0]) if shape == GRAPH else read_profile(profiles[0])
 
     def plan(
-        self, shape: str, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any
+        self, shape: Shape, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any
     ) -> GearPlan | list[GearPlan]:
         if shape == SEVERAL:
             from gearshift.verbs.planning import several
@@ -174,20 +178,35 @@ class Rows(Kind):
         return operator.plan(profile, trace, planner=planner, progress=progress, **asked)
 
     def compare(
-        self, shape: str, profile: Any, trace: Any, *, progress: Progress, asked: dict[str, Any]
+        self, shape: Shape, profile: Any, trace: Any, *, progress: Progress, asked: dict[str, Any]
     ) -> "Comparison":
-        from gearshift.verbs.kinds.comparing import Comparing
+        from gearshift.planner.compare import comparable, require_comparable
+        from gearshift.planner.side_by_side import compare_planners
+        from gearshift.verbs.kinds.comparing import requests_of_graph, requests_of_one, requests_of_several
 
-        about = {name: asked.pop(name) for name in ("planners", "devices", "accuracies", "baselines", "processes")}
-        latencies_s = asked.pop("latencies_s")
-        comparing = Comparing(**about, progress=progress)
-        if shape == SEVERAL:
-            each = list(profile.values()) if isinstance(profile, Mapping) else profile
-            return comparing.several(each, trace, latencies_s, **asked)
-        return (comparing.one if shape == ONE else comparing.graph)(profile, trace, latencies_s, **asked)
+        how = {name: asked.pop(name) for name in ("accuracies", "baselines", "processes")}
+        names, devices, latencies_s = (asked.pop(name) for name in ("planners", "devices", "latencies_s"))
+        for accuracy in how["accuracies"] or ():
+            Objective(accuracy=accuracy)  # refuses bad ones at once
+        require(names != [] and bool(devices and latencies_s), "nothing to compare", remedy=NAME_SOME)
+        if shape == ONE:
+            measured = profile if isinstance(profile, Profile) else read_profile(Path(profile))
+            names = comparable(measured) if names is None else names
+            require_comparable([*names, *(how["baselines"] or ())], measured)
+            requests = requests_of_one(measured, trace, devices, latencies_s, **asked)
+        else:
+            names = self.planners(shape) if names is None else names
+            for name in (*names, *(how["baselines"] or ())):
+                planners.require_planner(name, self.engine, shape)
+            if shape == SEVERAL:
+                each = list(profile.values()) if isinstance(profile, Mapping) else profile
+                requests = requests_of_several(each, trace, devices, latencies_s, **asked)
+            else:
+                requests = requests_of_graph(profile, trace, devices, latencies_s, **asked)
+        return compare_planners(names, requests, progress=progress, **how)
 
     def what_if(
-        self, shape: str, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
+        self, shape: Shape, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
     ) -> GearPlan:
         if shape == ONE:
             from gearshift.planner.what_if import what_if
@@ -257,6 +276,27 @@ class Rows(Kind):
             return explain(made, records.only, traces[made.name], devices_too=devices_too, progress=progress)
         return explain_together(made, records.profiles, records.joint, traces, progress=progress)
 
+    def sections(
+        self,
+        path: PathLike,
+        plan: GearPlan,
+        traces: Traces,
+        *,
+        progress: Progress,
+        notice: Notice,
+        profile: Any = None,
+        replay: PathLike | None = None,
+        **_: Any,
+    ) -> list[Any]:
+        from gearshift.verbs.kinds import rows_page
+
+        if plan.is_plain:
+            inputs = self.inputs(path, profile=profile)
+            return rows_page.sections_of_operator(self, inputs, traces, replay=replay, progress=progress)
+        if not traces:
+            return rows_page.sections_of_plan(plan)
+        return rows_page.sections_of_pipelines(self, self.inputs(path), traces, progress=progress)
+
     def inspect(self, path: Path) -> GearPlan | Profile:
         if path.is_dir():
             return read_profile(path)
@@ -305,6 +345,11 @@ class Rows(Kind):
         from gearshift.verbs.rows.validate import validate
 
         return validate(plan, traces, **how)
+
+    def served(self) -> "ServedRows":
+        from gearshift.serving.rows.served import ROWS
+
+        return ROWS
 
 
 def _diff(a: GearPlan, b: GearPlan) -> PlanDiff:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gearshift.errors import require
 from gearshift.gear import GearPlan
+from gearshift.planner.space.request import Shape
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.served import is_language_plan, require_language_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import LANGUAGE_FILE
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Progress, silent
+from gearshift.verbs.common.inputs import Notice, Progress, silent
 from gearshift.verbs.kinds.kind import Apart, Inputs, Kind, Need, Traces
 from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, TIMES
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from gearshift.planner.language.compared.explain import LanguageExplanation
     from gearshift.plans.plan_diff import PlanDiff
     from gearshift.profiles.engines.language_profile import LanguageProfile
+    from gearshift.serving.openai.served import ServedLanguage
     from gearshift.simulator.engines.language_simulation import LanguageSimulation
     from gearshift.verbs.tokens.validate import LanguageValidation
 
-CHATS = "language models"
+CHATS: Shape = "one"
+NO_MEASURED_RUN = "use `gearshift validate`, which shows what is predicted beside what is measured"
 ALONE = "give its profile alone"
 TIME_FLAGS = "--ttft-p95-ms, --per-token-p95-ms, --total-p95-ms"
 OF_LOAD = "processes", "connections", "largest_lateness_s"
@@ -34,13 +37,12 @@ OF_SENDING = *OF_LOAD, "binary", "priority", "ca_file", "deadline_s"
 
 class Tokens(Kind):
     name = "language models"
+    engine = "tokens"
     shapes: ClassVar = {CHATS: "plans of language models"}
     lacks: ClassVar = {
-        "": {
+        CHATS: {
             "profile": dict.fromkeys(("cores", "core_share"), ""),
             "profile_from_records": {"raw_run_times": ""},
-        },
-        CHATS: {
             "plan": {
                 **dict.fromkeys((*OF_SEVERAL, *OF_GRAPHS, "median_s", "policy"), ""),
                 "latency_s": "give ttft_s, per_token_s or total_s, as answers are streamed",
@@ -61,6 +63,7 @@ class Tokens(Kind):
                 (*OF_SENDING, "deadline_ms", "network", "request_kb", "uplink", "log", "slo_s", "devices"), ""
             ),
             "validate": dict.fromkeys((*OF_SENDING, "server_cores", "generator_cores"), ""),
+            "report": {"replay": NO_MEASURED_RUN},
             "explain": dict.fromkeys(("devices_too", "profiles", "joint"), ""),
             "simulate": dict.fromkeys(
                 (
@@ -103,19 +106,14 @@ class Tokens(Kind):
     def has_records(self, folder: Path) -> bool:
         return any(folder.glob("*.jsonl"))
 
-    def planners(self, shape: str) -> Sequence[str]:
-        from gearshift.planner.language.planners import PLANNERS
-
-        return tuple(PLANNERS)
-
-    def read_profile(self, shape: str, profiles: Sequence[Path]) -> "LanguageProfile":
+    def read_profile(self, shape: Shape, profiles: Sequence[Path]) -> "LanguageProfile":
         from gearshift.profiles.engines.store import read_language_profile
 
         require(len(profiles) == 1, "several profiles are given, and language models are planned alone", remedy=ALONE)
         return read_language_profile(profiles[0])
 
     def plan(
-        self, shape: str, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any
+        self, shape: Shape, profile: Any, trace: Any, *, planner: str, progress: Progress, **asked: Any
     ) -> GearPlan | list[GearPlan]:
         from gearshift.verbs.planning import tokens
 
@@ -124,7 +122,7 @@ class Tokens(Kind):
 
     def compare(
         self,
-        shape: str,
+        shape: Shape,
         profile: Any,
         trace: Any,
         *,
@@ -157,7 +155,7 @@ class Tokens(Kind):
         return compare_language(requests, names or [*self.planners(shape), CONTROL], progress=progress)
 
     def what_if(
-        self, shape: str, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
+        self, shape: Shape, made: GearPlan, profile: Any, trace: Any, *, progress: Progress, **asked: Any
     ) -> GearPlan:
         from gearshift.verbs.common.other_counts import with_other_counts
 
@@ -202,6 +200,17 @@ class Tokens(Kind):
 
         return explain_language(inputs.plan, inputs.records, traces[inputs.plan.name], progress=progress)
 
+    def sections(
+        self, path: PathLike, plan: GearPlan, traces: Traces, *, progress: Progress, notice: Notice, **how: Any
+    ) -> list[Any]:
+        from gearshift.verbs.kinds import tokens_page
+
+        inputs = self.inputs(path, profile=how.get("profile"))
+        kept, left_out = self.answerable(inputs.records, traces, plan=plan) if traces else (traces, ())
+        for sentence in left_out:
+            notice(sentence)
+        return tokens_page.sections(self, inputs, kept, progress=progress)
+
     def inspect(self, path: Path) -> "GearPlan | LanguageProfile":
         if path.is_dir():
             from gearshift.profiles.engines.store import read_language_profile
@@ -238,3 +247,8 @@ class Tokens(Kind):
         from gearshift.verbs.tokens.validate import validate
 
         return validate(plan, traces, **how)
+
+    def served(self) -> "ServedLanguage":
+        from gearshift.serving.openai.served import LANGUAGE_MODELS
+
+        return LANGUAGE_MODELS

@@ -11,7 +11,7 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.hardware import Hardware
 from gearshift.objective import Objective
-from gearshift.planner.planners import OF_GRAPHS, require_graph_planner
+from gearshift.planner import planners
 from gearshift.profiles.pipelines.profile_folder import Profiles, read_profiles
 from gearshift.profiles.several import as_one
 from gearshift.support.files import PathLike
@@ -77,7 +77,7 @@ def plan(
 
 
 def _require_possible(planner: str, budgets: str | None, *, promised: bool, plain: bool) -> None:
-    require_graph_planner(planner)
+    planners.require_planner(planner, "rows", "graph")
     require(not (promised and budgets), "budgets keep no promise", remedy="leave out --budgets, or what is promised")
     require(
         budgets is None or not plain,
@@ -86,7 +86,7 @@ def _require_possible(planner: str, budgets: str | None, *, promised: bool, plai
     )
     for what, given in (("budgets are given", budgets is not None), ("a certificate is wanted", promised)):
         require(
-            not given or planner == OF_GRAPHS[0],
+            not given or planner == planners.default_for("rows", "graph"),
             f"{what}, and planner {planner!r} plans without",
             remedy="leave one of them out",
         )
@@ -100,17 +100,16 @@ def _found(
     promised: bool,
     progress: Progress,
 ) -> GearPlan:
-    from gearshift.planner.comparing.graphs import PLANNERS, plan_jointly
     from gearshift.planner.joint.candidates import candidates_of, single_models
     from gearshift.planner.joint.certified import certified_tuples, with_certificate
-    from gearshift.planner.joint.replanning.budgets import plan_by_budgets
+    from gearshift.planner.joint.replanning.choices import plan_by_budgets
     from gearshift.planner.joint.replanning.search import plan_pipeline as search
 
     progress("finding the joint front of tuples", 0.05)
     if budgets is not None:
         return plan_by_budgets(request, candidates_of(request, chains=single_models), budgets)
     if not promised:
-        return plan_jointly(request, progress=progress) if planner == OF_GRAPHS[0] else PLANNERS[planner](request)
+        return planners.plan(planner, request, progress=progress)
     certified = certified_tuples(request, candidates_of(request))
     progress(f"choosing among {len(certified)} tuples that passed", 0.2)
     tested = [one.candidate for one in certified]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gearshift.errors import require
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
-from gearshift.planner.space.ways import bytes_side_by_side
+from gearshift.planner.space.hosts import bytes_side_by_side
 from gearshift.plans.hardware_file import read_hardware
 from gearshift.plans.prices import priced
 from gearshift.profiles.profile import Profile

@@ -148,10 +148,7 @@ def plan(
     `accuracy` nor `beside`. Raises `Infeasible`, which names the operator, its load range and the
     bottleneck.
     """
-    from gearshift.planner.comparing.several import PLANNERS
-    from gearshift.planner.several.policy import plan_by_policy
-
-    planners.require_planner_of_several(planner)
+    planners.require_planner(planner, "rows", "several")
     for what, given, takes in (
         ("an accuracy", bool(asked.get("accuracy")), ("optimal", "refine")),
         ("a plan to add to", asked.get("beside") is not None, ("optimal",)),
@@ -177,4 +174,4 @@ def plan(
         remedy="leave it out, or choose the policy refine or best",
     )
     request = several_request(profiles, traces, policy=policy, **asked)
-    return plan_by_policy(PLANNERS[planner], request, progress=progress)
+    return planners.plan(planner, request, progress=progress)

@@ -7,6 +7,7 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices, is_remote
 from gearshift.objective import Metric, Objective
+from gearshift.planner import planners
 from gearshift.planner.language.request import MEMORY_SHARE, LanguageRequest
 from gearshift.planner.space.request import Progress
 from gearshift.plans.prices import priced
@@ -39,8 +40,6 @@ def plan(
     With an accuracy alone the time that `metric` names (the first token's) is made as short as may
     be; a frontier is by that time, too. Raises `Infeasible`.
     """
-    from gearshift.planner.language import planners
-
     for name, metric in TIMES.items() if frontier else ():
         require(
             asked.get(name) is None,

@@ -29,7 +29,7 @@ from gearshift.verbs.planning.operator import plan_request
 from gearshift.verbs.planning.sources import source_file
 from gearshift.verbs.quick.example import example_of_json, example_of_model
 from gearshift.verbs.quick.sources import Found
-from gearshift.verbs.rows.profile import profile_lightly
+from gearshift.verbs.rows.profile import profile_one
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 LIGHT = ProfileSettings(batch_sizes=BATCH_SIZES, repeats=5, longest_s=0.5)
@@ -92,11 +92,12 @@ def plan_models(
         require(not given, f"names samples, and {given} is given", where=str(project), remedy=f"leave {given} out")
         project = project_file(project)
         kind_of_project(project).require_light(project)
-    made = profile_lightly(
+    made = profile_one(
         project,
-        LIGHT,
+        how=LIGHT,
         out=folder / "profile",
         most_samples=MOST_SAMPLES,
+        notice=lambda text: None,
         progress=lambda what, share: progress(f"measuring: {what}", SHARE_OF_PROFILE * share),
     )
     out = folder / "plan.json"

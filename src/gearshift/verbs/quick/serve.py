@@ -93,16 +93,14 @@ def plan_to_serve(source: PathLike, options: Mapping[str, Any], **told: Any) -> 
 
 def serve_plan(path: Path, **options: Any) -> int:
     """As `serve`, for a plan file."""
-    from gearshift.serving.openai.language_server import serve_language
-    from gearshift.serving.serve import serve as serve_models
-    from gearshift.verbs.tokens.inputs import plans_language
+    from gearshift.serving.serve import serve as serve_kind
+    from gearshift.verbs.kinds.registry import kind_of_plan
 
     given = {name: options.pop(name) for name in ServerSettings.__struct_fields__ if name in options}
     named: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     if options.get("say") is None:
         options.pop("say", None)
-    run = serve_language if plans_language(path) else serve_models
-    return run(path, settings=ServerSettings(**named), **options)
+    return serve_kind(kind_of_plan(path).kind.served(), path, settings=ServerSettings(**named), **options)
 
 
 def require_local(options: Mapping[str, Any]) -> None:

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from gearshift.models.config import ProfileSettings, read_project
+from gearshift.models.config import read_project
 from gearshift.profiles.pipelines.profile_folder import Profiles, require_folder_replaceable, write_profiles
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import require_replaceable, write_profile
 from gearshift.support.files import PathLike
-from gearshift.verbs.common.inputs import Notice, Progress
+from gearshift.verbs.common.inputs import Notice
 from gearshift.verbs.common.kept import measured_into
 
 
@@ -22,38 +22,32 @@ def profile(project: Path, *, out: PathLike | None, notice: Notice, timed: Any, 
     """As `gearshift.profile`; what endpoints answered is kept."""
     from gearshift.measuring.front_end_time import front_end_beside
     from gearshift.measuring.profile_pipelines import profile_pipelines
-    from gearshift.measuring.profile_project import profile_project
 
+    if not has_several(project):
+        return profile_one(project, out=out, notice=notice, timed=timed, **how)
     how |= {"front_end": front_end_beside, "notice": notice}
-    if has_several(project):
-        return measured_into(
-            out,
-            lambda folder: profile_pipelines(project, folder=folder, **how),
-            require_replaceable=require_folder_replaceable,
-            write=write_profiles,
-            notice=notice,
-        )
     return measured_into(
         out,
-        lambda folder: profile_project(project, folder=folder, timed=timed, **how),
-        require_replaceable=require_replaceable,
-        write=write_profile,
+        lambda folder: profile_pipelines(project, folder=folder, **how),
+        require_replaceable=require_folder_replaceable,
+        write=write_profiles,
         notice=notice,
     )
 
 
-def profile_lightly(
-    project: Path, how: ProfileSettings, *, out: Path, most_samples: int, progress: Progress
-) -> Profile:
-    """As `profile`, with batch sizes, repeats and times of `how` in place of the project's, on some of its samples."""
+def profile_one(project: Path, *, out: PathLike | None, notice: Notice, **how: Any) -> Profile:
+    """The same for a project of one operator; `how` is as of `profile_project`."""
     from gearshift.measuring.front_end_time import front_end_beside
     from gearshift.measuring.profile_project import profile_project
 
-    require_replaceable(out)
-    made = profile_project(
-        project, progress=progress, folder=out, front_end=front_end_beside, how=how, most_samples=most_samples
+    how |= {"front_end": front_end_beside, "notice": notice}
+    return measured_into(
+        out,
+        lambda folder: profile_project(project, folder=folder, **how),
+        require_replaceable=require_replaceable,
+        write=write_profile,
+        notice=notice,
     )
-    return write_profile(made, out)
 
 
 def profile_from_records(folder: Path, *, out: PathLike | None, certainty: str | None = None, **how: Any) -> Profile:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gearshift.load_generator.replay_result import Replay
     from gearshift.load_generator.sources import SampleSource
     from gearshift.load_generator.targets import Target
-    from gearshift.serving.operate.task import ServingTask
+    from gearshift.serving.rows.task import ServingTask
     from gearshift.traces.network import Uplink
 
 _NAME_IT = f"{NAME_IT}; a server of models without a plan has it in `--keep FOLDER`, as FOLDER/profile"
@@ -140,7 +140,7 @@ def task_at(
     cores: frozenset[int] | None = None,
 ) -> "ServingTask":
     """What a server of the plan would have, on these cores."""
-    from gearshift.serving.operate.task import read_task
+    from gearshift.serving.rows.task import read_task
 
     if isinstance(profile, Profile):
         raise InvalidInput("a plan file is served with a profile on disk", remedy="name its folder")
@@ -187,7 +187,7 @@ class Recorded(NamedTuple):
 
 def recorded_for(task: "ServingTask", *, only: str | None = None) -> dict[str, Recorded]:
     """The requests for each pipeline of a plan, or for `only` one."""
-    from gearshift.serving.operate.make_passing import joint_records_of
+    from gearshift.serving.rows.make_passing import joint_records_of
 
     joint, emulated, drawn = joint_records_of(task, only), task.backend == "emulated", dict[str, Recorded]()
     for name, pipeline in task.plan.pipelines.items():

@@ -129,7 +129,7 @@ def validate(
 ) -> dict[str, Validation]:
     """As `gearshift.validate`, by pipeline; `how` is as of `sender`."""
     from gearshift.runtime.backends.local import router_cores
-    from gearshift.serving.operate.make_passing import joint_records_of
+    from gearshift.serving.rows.make_passing import joint_records_of
     from gearshift.simulator.simulate import prepare
     from gearshift.support.processors import pinned
 

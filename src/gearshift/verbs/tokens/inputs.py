@@ -9,19 +9,12 @@ from gearshift.language_workload import LanguageWorkload, draw_language_workload
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.served import is_language_plan
 from gearshift.profiles.engines.language_profile import LanguageProfile
-from gearshift.profiles.engines.store import is_language_profile, read_language_profile
+from gearshift.profiles.engines.store import read_language_profile
 from gearshift.profiles.pipelines.of_plan import profile_of_plan
 from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT
 from gearshift.support.files import PathLike
 from gearshift.workload import Trace
-
-
-def is_of_language(profile: object) -> bool:
-    """Whether this is a profile of language models, or the folder of one."""
-    if isinstance(profile, LanguageProfile):
-        return True
-    return isinstance(profile, (str, Path)) and is_language_profile(profile)
 
 
 def plans_language(plan: GearPlan | PathLike) -> bool:

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.pipelines import served_graphs, three_loads
 from benchmarks.pipelines.on_emulated_devices import TUPLES, Task, write_task
-from gearshift.serving.operate.make_passing import joint_records_of
-from gearshift.serving.operate.task import ServingTask, read_task
+from gearshift.serving.rows.make_passing import joint_records_of
+from gearshift.serving.rows.task import ServingTask, read_task
 
 ALL_GRAPHS = served_graphs.task_of({name: made for name, (made, _) in served_graphs.graphs().items()})
 THREE = Task(operators=three_loads.OPERATORS, pipelines=three_loads.PIPELINES, devices=three_loads.DEVICES)

@@ -70,6 +70,6 @@ def test_every_planner_and_ablation_finds_a_frontier_with_a_model_that_spans_dev
     asked, size = request(), replace(QUICK, rungs=2)
     volumes = compared(asked, size)
     assert set(volumes) == set(methods(asked, size))
-    assert set(planners.MODULES) - {"single"} <= set(volumes)
+    assert set(planners.for_()) - {"single"} <= set(volumes)
     assert {name for name, v in volumes.items() if math.isnan(v)} == set(MAY_BE_REFUSED)  # no two models fit here
     assert capsys.readouterr().out.count("\n| ") == 1 + len(volumes)

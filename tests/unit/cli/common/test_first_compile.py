@@ -1,10 +1,11 @@
 import logging
 import threading
+from typing import Any
 
 import pytest
 
 from gearshift.cli.common import first_compile
-from gearshift.cli.common.first_compile import COMPILING, LOGGER, Meanwhile, compiling_told
+from gearshift.cli.common.first_compile import COMPILING, LOGGER, Meanwhile, compiled_meanwhile, compiling_told
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,7 @@ def test_the_share_of_a_compilation_rises_and_never_says_that_it_is_done(monkeyp
 
 
 def test_nothing_is_compiled_meanwhile_where_the_cache_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_compile, "_is_compiled", lambda: True)
+    monkeypatch.setattr(first_compile, "is_ready", lambda kernel: True)
     monkeypatch.setattr(first_compile, "KERNEL", "no.module.of.this.name")
     meanwhile = Meanwhile()
     meanwhile.begin()
@@ -60,7 +61,7 @@ def test_nothing_is_compiled_meanwhile_where_the_cache_has_it(monkeypatch: pytes
 
 
 def test_a_process_that_compiles_meanwhile_is_waited_for_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_compile, "_is_compiled", lambda: False)
+    monkeypatch.setattr(first_compile, "is_ready", lambda kernel: False)
     monkeypatch.setattr(first_compile, "KERNEL", "timeit")
     meanwhile = Meanwhile()
     meanwhile.begin()
@@ -71,10 +72,31 @@ def test_a_process_that_compiles_meanwhile_is_waited_for_and_told(monkeypatch: p
 
 
 def test_a_process_that_compiles_meanwhile_ends_with_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_compile, "_is_compiled", lambda: False)
+    monkeypatch.setattr(first_compile, "is_ready", lambda kernel: False)
     meanwhile = Meanwhile()
     meanwhile.begin()
     process = meanwhile._process
     assert process is not None
     meanwhile.end()
     assert process.returncode is not None
+
+
+@pytest.mark.parametrize(
+    ("verb", "begun"),
+    [
+        ("plan", ("gears", "refinement")),
+        ("explain", ("gears",)),
+        ("simulate", ("gears",)),
+        ("serve", None),
+        (None, None),
+    ],
+)
+def test_a_verb_that_simulates_begins_with_what_it_needs_at_its_defaults(
+    monkeypatch: pytest.MonkeyPatch, verb: str, begun: tuple[str, ...] | None
+) -> None:
+    events: list[Any] = []
+    monkeypatch.setattr(Meanwhile, "begin", lambda self, kernels: events.append(kernels))
+    monkeypatch.setattr(Meanwhile, "end", lambda self: events.append("end"))
+    with compiled_meanwhile(verb):
+        events.append("run")
+    assert events == [*([] if begun is None else [begun]), "run", "end"]

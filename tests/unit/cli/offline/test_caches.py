@@ -18,7 +18,7 @@ from gearshift.caches.store.manifest import Measured, read_manifest
 from gearshift.cli.offline.caches import load_module
 from gearshift.cli.views.rows.caches import margin, no_gain
 from gearshift.reporting.caches_page import exits_chart, hits_chart
-from gearshift.reporting.drawing.charts import Blocks, Dots
+from gearshift.reporting.drawing.charts import Blocks, Line
 from gearshift.result import LatencySummary
 from tests.unit.cli.little import run
 
@@ -162,7 +162,7 @@ def test_charts_have_a_dot_for_every_variant_a_ring_for_each_chosen_and_all_samp
     )
     manifest = msgspec.structs.replace(manifest, variants=few[:4])
     (panel,) = hits_chart(manifest).panels
-    *kinds, chosen = (mark for mark in panel.marks if isinstance(mark, Dots))
+    *kinds, chosen = (mark for mark in panel.marks if isinstance(mark, Line))
     dots = {(x, y) for mark in kinds for x, y in zip(mark.x, mark.y, strict=True)}
     assert sum(len(mark.x) for mark in kinds) == len(manifest.variants) == 4
     assert (chosen.name, len(chosen.x), chosen.ringed) == ("chosen", 2, True)

@@ -1,7 +1,7 @@
 import pytest
 
 from gearshift.errors import Infeasible
-from gearshift.planner.baselines.greedy_steps import greedy_steps, plan_greedily
+from gearshift.planner.baselines.of_graphs import GREEDY, greedy_steps
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
 from tests.unit.planner.joint.strips import strips
@@ -28,7 +28,7 @@ def test_a_step_is_not_taken_back_at_a_higher_load() -> None:
 
 def test_a_greedy_plan_keeps_the_objective_and_is_no_more_accurate_than_a_joint_one() -> None:
     request = strips(latency_s=0.03, qps=90.0)
-    made = plan_greedily(request)
+    made = GREEDY.plan(request)
     assert made.planner == "greedy"
     predicted = made.predictions["strips"]
     assert predicted.share_late <= 0.05
@@ -41,5 +41,5 @@ def test_a_greedy_plan_keeps_the_objective_and_is_no_more_accurate_than_a_joint_
 
 def test_a_latency_that_no_tuple_keeps_is_refused_with_the_node_that_binds() -> None:
     with pytest.raises(Infeasible, match="tuple of least work misses") as refused:
-        plan_greedily(strips(latency_s=0.001))
+        GREEDY.plan(strips(latency_s=0.001))
     assert refused.value.bottleneck

@@ -1,7 +1,7 @@
 import pytest
 
 from gearshift.errors import Infeasible
-from gearshift.planner.baselines.nodes_apart import plan_apart
+from gearshift.planner.baselines.of_graphs import APART
 from gearshift.planner.joint.candidates import candidates_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
 from tests.unit.planner.joint.strips import strips
@@ -9,7 +9,7 @@ from tests.unit.planner.joint.strips import strips
 
 def test_nodes_planned_apart_miss_the_latency_that_a_joint_plan_keeps() -> None:
     request = strips(latency_s=0.02, qps=90.0)
-    made = plan_apart(request)
+    made = APART.plan(request)
     assert made.planner == "apart"
     assert set(made.pipeline.nodes) == {"split", "read", "join"}
     assert len(made.pipeline.gears) == request.ranges
@@ -19,4 +19,4 @@ def test_nodes_planned_apart_miss_the_latency_that_a_joint_plan_keeps() -> None:
 
 def test_a_part_of_the_latency_that_a_node_cannot_keep_is_refused() -> None:
     with pytest.raises(Infeasible, match="node 'split' binds"):
-        plan_apart(strips(latency_s=0.0005))
+        APART.plan(strips(latency_s=0.0005))

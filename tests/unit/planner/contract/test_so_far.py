@@ -13,8 +13,8 @@ from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.contract import so_far
-from gearshift.planner.contract.so_far import BEST, SoFar, spread, with_best
+from gearshift.planner.contract import planner as contract
+from gearshift.planner.contract.planner import BEST, SoFar, spread, with_best
 from gearshift.planner.evaluate import confirm
 from gearshift.planner.evaluate.confirm import replays_at_once
 from gearshift.planner.space.request import PlanRequest, Progress
@@ -57,11 +57,11 @@ class Interrupting:
 
 # What each planner can be asked, where it has a plan before it is done.
 CASES = [
-    *((name, what) for name in planners.MODULES for what in ("latency", "frontier")),
-    *((name, "accuracy") for name in planners.MODULES if name != "coordinate"),
+    *((name, what) for name in planners.for_() for what in ("latency", "frontier")),
+    *((name, "accuracy") for name in planners.for_() if name != "coordinate"),
     *((name, "fewest") for name in ("optimal", "single", "frontier", "static-cascade")),
 ]
-SHORT = {("optimal", "latency"), ("optimal", "accuracy"), *((name, "frontier") for name in planners.MODULES)}
+SHORT = {("optimal", "latency"), ("optimal", "accuracy"), *((name, "frontier") for name in planners.for_())}
 """Cases that `make test` tries: each planner once, and the default one for a plan."""
 
 
@@ -102,7 +102,7 @@ class Spent:
 
     def __init__(self, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left, self.late, self.lock = looks, 0, threading.Lock()
-        monkeypatch.setattr(so_far, "time", SimpleNamespace(monotonic=self.monotonic))
+        monkeypatch.setattr(contract, "time", SimpleNamespace(monotonic=self.monotonic))
         monkeypatch.setattr(confirm, "workload_of", self.counting(confirm.workload_of))
 
     def monotonic(self) -> float:
@@ -126,7 +126,7 @@ def test_once_the_budget_is_spent_hardly_a_replay_of_the_trace_begins(
     """One for the predictions; and one that was about to begin, per processor, or compares plans that are done."""
     clock = Spent(looks, monkeypatch)
     try:
-        plans = found(name, what, so_far.silent, budget_s=10.0)
+        plans = found(name, what, contract.silent, budget_s=10.0)
     except Infeasible:  # none in time
         plans = []
     assert clock.left >= 0 or all(made.unfinished for made in plans)

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from gearshift.planner.cores.core_assignment import Option, fewest_core_seconds, worth_asking
+from gearshift.planner.cores.cores import Option, fewest_core_seconds, worth_asking
 
 POOL = 6
 CHAINS = ((0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2))

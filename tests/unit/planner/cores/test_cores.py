@@ -11,10 +11,10 @@ from gearshift.cascade import Cascade
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.cores import cores
-from gearshift.planner.cores.core_assignment import Option
 from gearshift.planner.cores.core_splits import CoreSplits, on_every_count
+from gearshift.planner.cores.cores import Option
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.space.cascade_search import evaluate_cascade
 from gearshift.planner.space.request import PlanRequest, silent

@@ -18,9 +18,9 @@ from gearshift.planner.evaluate.assemble import (
     replica_settings,
     rounded_up_s,
     with_objective,
-    without_idle_models,
 )
 from gearshift.planner.evaluate.confirm import SEEDS, replay, with_predictions
+from gearshift.planner.space.beside import without_idle_models
 from gearshift.planner.space.hosts import place_everywhere
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_A, PART_B

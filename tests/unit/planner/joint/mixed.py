@@ -10,9 +10,8 @@ from gearshift.gear import GearPlan, LoadRange, SourceFile
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.joint.candidates import candidate_with
-from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.steady import SteadyTuples
+from gearshift.planner.joint.steady import SteadyTuples, place
 from gearshift.planner.space.beside import joined
 from gearshift.plans.plan_file import write_plan
 from gearshift.profiles.pipelines.profile_folder import Profiles, RecordedPipeline, write_profiles

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.planner.joint.answers import Answers, answers
-from gearshift.planner.joint.certificate import Promise, Verdict, certify, lacking_trials, least_trials, verdict
-from gearshift.planner.joint.composed import ComposedQuery, composed_query
+from gearshift.planner.joint.certified import Promise, Verdict, certify, lacking_trials, least_trials, verdict
+from gearshift.planner.joint.composed import Answers, ComposedQuery, answers, composed_query
 from gearshift.planner.joint.front import joint_front
-from gearshift.planner.joint.measures import ACCURACY, Precision, Recall, Together, truth_of
+from gearshift.planner.joint.replay import ACCURACY, Precision, Recall, Together, truth_of
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import lower_confidence_bound, share_bound
 from tests.unit.planner.joint.graphs import YES, chain, drawn_predictions, drawn_records

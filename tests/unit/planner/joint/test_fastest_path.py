@@ -1,7 +1,7 @@
 import pytest
 
 from gearshift.pipeline import Edge, Node, When
-from gearshift.planner.joint.fastest_path import Path, fastest_path
+from gearshift.planner.joint.replanning.search import Path, fastest_path
 
 RUN_S = {"a": 1.0, "b": 5.0, "c": 2.0, "d": 1.0}
 SURE = When(output="certainty", at_least=0.5)

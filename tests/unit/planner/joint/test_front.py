@@ -4,10 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.planner.joint import front as front_module
-from gearshift.planner.joint.answers import Answers, answers
-from gearshift.planner.joint.composed import ComposedQuery, composed_query
+from gearshift.planner.joint.composed import Answers, ComposedQuery, answers, composed_query
 from gearshift.planner.joint.front import joint_front, judged
-from gearshift.planner.joint.measures import ACCURACY, Agreement, Measure, Precision, Recall
+from gearshift.planner.joint.replay import ACCURACY, Agreement, Measure, Precision, Recall
 from gearshift.planner.space.pareto import front_indices
 from gearshift.profiles.profile import PART_A
 from tests.often import often

@@ -6,10 +6,9 @@ import pytest
 from gearshift.cascade import Cascade
 from gearshift.errors import InvalidInput
 from gearshift.pipeline import Edge, Node, When
-from gearshift.planner.joint.answers import answers
-from gearshift.planner.joint.composed import ComposedQuery, composed_query
+from gearshift.planner.joint.composed import ComposedQuery, answers, composed_query
 from gearshift.planner.joint.front import judged
-from gearshift.planner.joint.measures import ACCURACY, Agreement, Measure, Precision, Recall, results_of, truth_of
+from gearshift.planner.joint.replay import ACCURACY, Agreement, Measure, Precision, Recall, results_of, truth_of
 from gearshift.profiles.profile import PredictionRecords
 from gearshift.profiles.tuples import JointRecords
 from tests.unit.planner.joint.graphs import SURE, YES

@@ -1,10 +1,8 @@
 import numpy as np
 
-from gearshift.planner.joint.candidates import tuples_of
-from gearshift.planner.joint.off_front import OffFront, likely, tails_s, two_changed
-from gearshift.planner.joint.placing import place
+from gearshift.planner.joint.candidates import OffFront, likely, tails_s, tuples_of, two_changed
 from gearshift.planner.joint.replay import replay
-from gearshift.planner.joint.steady import SteadyTuples, most_visits
+from gearshift.planner.joint.steady import SteadyTuples, most_visits, place
 from tests.unit.planner.joint.strips import strips
 
 

@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import InvalidInput
-from gearshift.planner.joint.answers import answers
-from gearshift.planner.joint.composed import composed_query
+from gearshift.planner.joint.composed import answers, composed_query
 from gearshift.planner.joint.replay import replay
 from gearshift.profiles.profile import PART_B
 from tests.often import often

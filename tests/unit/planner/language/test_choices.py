@@ -6,9 +6,9 @@ import pytest
 from gearshift.gear import SHARE_UNIT
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.contract.so_far import TimedSearch
-from gearshift.planner.language.assigning import fewer
+from gearshift.planner.contract.planner import Search
 from gearshift.planner.language.choices import PlanMaker, without_idle_replicas
+from gearshift.planner.language.replays import fewer
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
 from gearshift.profiles.engines.engine_tables import engine_tables
@@ -23,7 +23,7 @@ def maker_on(devices: int) -> PlanMaker:
         objective=Objective(latency_s=0.3, metric="ttft"),
         most_candidates=8,
     )
-    search = LanguageSearch(request, TimedSearch(None))
+    search = LanguageSearch(request, Search(request))
     return search.placed(search.placements[0]).maker
 
 

@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from gearshift.hardware import identical_devices
-from gearshift.planner.language.layouts import layouts
-from gearshift.planner.language.load import engine_rates
+from gearshift.planner.language.layouts import engine_rates, layouts
 from gearshift.profiles.engines.engine_profile import Sharing
 from tests.language_profiles import language_profile
 

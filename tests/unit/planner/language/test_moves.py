@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 
 from gearshift.planner.language.choices import Choice, PlanMaker
-from gearshift.planner.language.moves import Moves
+from gearshift.planner.language.improving import Moves
 from tests.unit.planner.language.test_choices import maker_on
 
 

@@ -7,8 +7,8 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import identical_devices
 from gearshift.objective import Metric, Objective
-from gearshift.planner.contract.so_far import BEST, OutOfTime
-from gearshift.planner.language import planners
+from gearshift.planner import planners
+from gearshift.planner.contract.planner import BEST, OutOfTime
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.profile import PART_B
@@ -36,7 +36,7 @@ def request(
 
 @pytest.fixture(scope="module")
 def plans() -> dict[str, GearPlan]:
-    return {name: planners.plan(name, request()) for name in planners.PLANNERS}
+    return {name: planners.plan(name, request()) for name in planners.for_("tokens")}
 
 
 def late(made: GearPlan, asked: LanguageRequest, seed: int) -> float:
@@ -113,11 +113,6 @@ def test_a_quality_that_a_latency_does_not_allow_is_told() -> None:
     assert caught.value.nearest_accuracy is not None
 
 
-def test_plans_within_limits_that_lack_the_accuracy_asked_for_are_refused() -> None:
-    lacking = planners.plans_within("single", request(None, accuracy=0.95), [0.3])
-    assert "the best quality is" in str(next(lacking))
-
-
 def test_the_fewest_devices_with_both() -> None:
     asked = request(0.3, accuracy=0.75)
     made = planners.fewest("static-cascade", asked, most=4)
@@ -151,7 +146,7 @@ def test_a_search_that_is_cut_short_gives_its_best() -> None:
     assert made.predictions["chat"].share_late <= 0.05
     told.clear()
     with pytest.raises(KeyboardInterrupt):  # as a comparison wants it, to end as a whole
-        planners.plan("optimal", asked, progress=interrupt, so_far_at_ctrl_c=False)
+        planners.named("optimal", "tokens").plan(asked, progress=interrupt, keeps_at_ctrl_c=False)
 
 
 def cut_short(asked: LanguageRequest, at: str, times: int, *, planner: str = "static-cascade") -> GearPlan:

@@ -1,10 +1,8 @@
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from gearshift.planner.contract.so_far import TimedSearch
-from gearshift.planner.language import planners
+from gearshift.planner.contract.planner import Search
 from gearshift.planner.language.improving import improved
 from gearshift.planner.language.placed import PlacedSearch
 from gearshift.planner.language.replays import replayed
@@ -26,7 +24,7 @@ def test_local_search_is_never_worse_than_its_best_start_and_the_same_again() ->
     asked = replace(request(), most_tried=5)
     found = []
     for _ in range(2):
-        search = LanguageSearch(asked, TimedSearch(None))
+        search = LanguageSearch(asked, Search(asked))
         placed = search.placed(search.placements[0])
         starts = [placed.start(choice) for choice in placed.constants()]
         best = max(start.score for start in starts)
@@ -37,7 +35,7 @@ def test_local_search_is_never_worse_than_its_best_start_and_the_same_again() ->
 
 
 def test_each_space_has_the_one_before_within_it() -> None:
-    search = LanguageSearch(request(), TimedSearch(None))
+    search = LanguageSearch(request(), Search(request()))
     for placement in search.placements:
         within: set[int] = set()
         for space in range(len(search.spaces)):
@@ -49,7 +47,7 @@ def test_each_space_has_the_one_before_within_it() -> None:
 def test_a_draft_that_part_b_confirms_is_the_plan_where_it_confirms_nothing_better(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    search = LanguageSearch(request(0.6), TimedSearch(None))
+    search = LanguageSearch(request(0.6), Search(request(0.6)))
     placed = search.placed(search.placements[0])
     starts = sorted(map(placed.start, filter(placed.holds, placed.constants())), key=lambda one: one.score)[::-1]
     worst = min(starts, key=lambda start: start.score)
@@ -62,7 +60,7 @@ def test_a_draft_that_part_b_confirms_is_the_plan_where_it_confirms_nothing_bett
 
 @pytest.mark.long
 def test_a_looser_limit_never_has_a_worse_plan_after_a_tighter_one() -> None:
-    search = LanguageSearch(request(LIMITS_S[0]), TimedSearch(None))
+    search = LanguageSearch(request(LIMITS_S[0]), Search(request(LIMITS_S[0])))
     qualities = [best_on_a(search)]
     for latency_s in LIMITS_S[1:]:
         search = search.within(latency_s)
@@ -73,16 +71,6 @@ def test_a_looser_limit_never_has_a_worse_plan_after_a_tighter_one() -> None:
 @pytest.mark.long
 def test_certainty_never_has_a_worse_plan_than_shares_alone() -> None:
     asked = request()
-    with_certainty = best_on_a(LanguageSearch(asked, TimedSearch(None)))
+    with_certainty = best_on_a(LanguageSearch(asked, Search(asked)))
     shares = replace(asked, profile=replace(asked.profile, ranks=(), ranks_at=()))
-    assert with_certainty >= best_on_a(LanguageSearch(shares, TimedSearch(None)))
-
-
-@pytest.mark.long
-def test_plans_within_several_limits_keep_each_and_are_told_by_rising_limit() -> None:
-    made = list(planners.plans_within("optimal", request(None, accuracy=0.5), [0.6, 0.0001, 0.3]))
-    assert isinstance(made[0], Exception)
-    limits = [each.pipeline.objective.latency_s for each in made[1:] if not isinstance(each, Exception)]
-    assert limits == [0.3, 0.6]
-    assert all(each.pipeline.objective.accuracy == 0.5 for each in made[1:] if not isinstance(each, Exception))
-    assert np.all([each.predictions["chat"].share_late <= 0.05 for each in made[1:] if not isinstance(each, Exception)])
+    assert with_certainty >= best_on_a(LanguageSearch(shares, Search(shares)))

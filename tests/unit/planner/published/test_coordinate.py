@@ -13,15 +13,15 @@ from gearshift.gear import GearPlan, PipelinePlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
-from gearshift.planner.published.coordinate import PLANNER, time_weighted_accuracy
-from gearshift.planner.published.coordination.downgrading import NoRoom, TooSlow
-from gearshift.planner.published.coordination.problem import Draft, Problem
-from gearshift.planner.published.coordination.submodules import (
+from gearshift.planner.published.coordinate import (
+    PLANNER,
     assign_cascades,
     place_models,
     search_cascades,
+    time_weighted_accuracy,
     tune_queues,
 )
+from gearshift.planner.published.coordination.problem import Draft, NoRoom, Problem, TooSlow
 from gearshift.planner.space.hosts import count_of
 from gearshift.planner.space.metered import range_weights
 from gearshift.planner.space.pareto import undominated
@@ -251,9 +251,9 @@ def test_where_no_model_fits_the_remedy_is_named() -> None:
 @pytest.mark.parametrize(
     ("objective", "sentence"),
     [
-        (Objective(), "this planner takes a latency objective or an accuracy objective; give one of them"),
+        (Objective(), "there is no objective; give a latency, an accuracy, or both"),
         (Objective(latency_s=0.1, accuracy=0.9), "this planner takes a latency objective or an accuracy objective"),
-        (Objective(accuracy=0.9, confidence=0.9), "this planner takes no confidence"),
+        (Objective(accuracy=0.9, confidence=0.9), "planner 'coordinate' takes no confidence"),
     ],
 )
 def test_an_objective_that_it_does_not_take_is_refused(objective: Objective, sentence: str) -> None:

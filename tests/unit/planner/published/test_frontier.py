@@ -14,7 +14,7 @@ from gearshift.hardware import GIB, Hardware, identical_devices
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.planner import planners
-from gearshift.planner.contract import so_far
+from gearshift.planner.contract import planner as contract
 from gearshift.planner.evaluate.confirm import replay
 from gearshift.planner.published.frontier import PLANNER
 from gearshift.planner.space.pareto import undominated
@@ -331,7 +331,7 @@ class Ticking:
 
 def test_a_search_cut_short_gives_its_best_plan_so_far_marked_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     """After 35 simulations of more than a hundred, of which one is past the walk's part of the time."""
-    monkeypatch.setattr(so_far, "time", Ticking())
+    monkeypatch.setattr(contract, "time", Ticking())
     short, long = (frontier(little_request(budget_s=budget_s)) for budget_s in (0.5, 1000))
     assert {made.unfinished for made in short} == {True}
     assert {made.unfinished for made in long} == {False}
@@ -347,8 +347,8 @@ def test_without_time_for_any_plan_it_says_so() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"objective": Objective()}, "the planner needs an objective; give a latency, or an accuracy, or both"),
-        ({"objective": Objective(latency_s=0.1, confidence=0.9)}, "the planner 'frontier' takes no confidence"),
+        ({"objective": Objective()}, "there is no objective; give a latency, an accuracy, or both"),
+        ({"objective": Objective(latency_s=0.1, confidence=0.9)}, "planner 'frontier' takes no confidence"),
         (
             {"hardware": identical_devices(2, memory_bytes=1)},
             "hardware: no model fits the memory of any device; plan for devices with more memory",

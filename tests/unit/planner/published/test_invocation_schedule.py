@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gearshift.placement import Placement, Replica
-from gearshift.planner.published.invocation_schedule import balanced_shares, least_busy_s, minimum_queue_lengths
+from gearshift.planner.published.candidate_plans import balanced_shares, least_busy_s, minimum_queue_lengths
 from tests.often import often
 
 LITTLE = settings(max_examples=often(60), deadline=None, derandomize=True)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.hardware import identical_devices
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.published.walk import Walk, lowered
 from tests.unit.planner.little import PROFILE, little_request, little_trace
 

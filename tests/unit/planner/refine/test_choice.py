@@ -14,9 +14,9 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.planner import Planner
-from gearshift.planner.explain import request_of
 from gearshift.planner.refine.choice import is_better, plan_by_policy, price_of_used
 from gearshift.planner.space.request import PlanRequest, silent
+from gearshift.planner.what_if import request_of
 from gearshift.plans.plan_file import encode_plan, read_plan, write_plan
 from gearshift.plans.prices import priced
 from tests.unit.planner.refine.worlds import request

@@ -14,12 +14,12 @@ from gearshift.hardware import Device, Hardware
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.evaluate.confirm import SEEDS, quality_of_records, replay, workload_of
 from gearshift.planner.refine.choice import price_of_used
-from gearshift.planner.refine.for_accuracy import _Refining
+from gearshift.planner.refine.search import _Refining
 from gearshift.planner.refine.way import Way, pairs_of
-from gearshift.planner.search.accuracy_objective import CERTIFICATES
+from gearshift.planner.search.optimal import CERTIFICATES
 from gearshift.planner.space.request import PlanRequest
 from gearshift.profiles.profile import PART_B
 from gearshift.result import lower_confidence_bound

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.shared.worlds import five_models
-from gearshift.gear import ExpectedGain
-from gearshift.planner.refine.gains import expected_gains, falling_steps, gain_at
+from gearshift.cascade import ExpectedGain
+from gearshift.planner.refine.way import expected_gains, falling_steps, gain_at
 from gearshift.profiles.profile import PART_A
 
 POINTS = st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.3, 0.4]), st.sampled_from([-1.0, 0.0, 1.0])), min_size=1)

@@ -4,8 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gearshift.planner.refine.gains import gain_at
-from gearshift.planner.refine.way import Pair, Way, fastest_size, pairs_of
+from gearshift.planner.refine.way import Pair, Way, fastest_size, gain_at, pairs_of
 from gearshift.plans.plan_tables import plan_tables
 from tests.unit.planner.refine import worlds
 

@@ -8,8 +8,7 @@ import pytest
 from gearshift.cascade import Cascade
 from gearshift.objective import Objective, Scope
 from gearshift.planner.search.capacities import Capacities, Ranges
-from gearshift.planner.search.choices import Choice
-from gearshift.planner.search.local_search import improved
+from gearshift.planner.search.choices import Choice, improved
 from gearshift.planner.space.cascade_search import CandidateCascade
 from tests.unit.planner.little import little_request
 

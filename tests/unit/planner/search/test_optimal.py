@@ -13,7 +13,7 @@ from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.contract.ladder import accuracy_on_part_a
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.evaluate.confirm import workload_of
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search.capacities import Capacities, Ranges, capacities_of

@@ -7,9 +7,9 @@ import pytest
 
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.search import slices
+from gearshift.planner.search import search_space
 from gearshift.planner.search.optimal import PLANNER
-from gearshift.planner.search.slices import slices_of
+from gearshift.planner.search.search_space import slices_of
 from gearshift.planner.space.request import PlanRequest
 from gearshift.workload import Trace
 from tests.unit.planner.little import PROFILE
@@ -40,7 +40,7 @@ def test_few_devices_or_unlike_ones_are_planned_for_whole() -> None:
 
 @pytest.mark.long
 def test_a_wide_plan_uses_all_devices_and_holds_on_the_whole_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "LARGEST_SLICE", 3)
+    monkeypatch.setattr(search_space, "LARGEST_SLICE", 3)
     made = plan(request(7))
     assert {d for r in made.placement.replicas for d in r.device_ids} == {f"cpu-{i}" for i in range(7)}
     assert made.predictions["task"].share_late <= 0.05
@@ -48,5 +48,5 @@ def test_a_wide_plan_uses_all_devices_and_holds_on_the_whole_trace(monkeypatch: 
     gears = made.pipelines["task"].gears
     assert gears[0].load_range.to is not None
     assert gears[0].load_range.to == pytest.approx(gears[0].predicted.load_qps)  # type: ignore[union-attr]
-    monkeypatch.setattr(slices, "LARGEST_SLICE", 64)
+    monkeypatch.setattr(search_space, "LARGEST_SLICE", 64)
     assert made.predictions["task"].accuracy == pytest.approx(plan(request(7)).predictions["task"].accuracy, abs=0.03)

@@ -9,7 +9,7 @@ import pytest
 
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective, Scope
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.evaluate.steady_state import SteadyState
 from gearshift.planner.search import optimal_frontier, plan_search
 from gearshift.planner.search.optimal import PLANNER

@@ -5,7 +5,7 @@ import pytest
 
 from gearshift.clock import NS_PER_S
 from gearshift.planner.several.coordinate import beside
-from gearshift.planner.several.one_at_a_time import cheapest_of_each
+from gearshift.planner.several.plan import cheapest_of_each
 from gearshift.profiles.profile import RunTimeCurve
 from gearshift.simulator.simulate import simulate
 from gearshift.workload import draw_workload

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gearshift.planner.contract.so_far import SoFar
-from gearshift.planner.several.divided import plans_on_own_devices, shares
+from gearshift.planner.contract.planner import SoFar
+from gearshift.planner.several.plan import plans_on_own_devices, shares
 from tests.unit.planner.several.worlds import two_operators
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from gearshift.errors import Infeasible
 from gearshift.gear import GearPlan
-from gearshift.planner.planners import named
-from gearshift.planner.several.one_at_a_time import plan_one_at_a_time
+from gearshift.planner import planners
+from gearshift.planner.several.plan import COORDINATE
 from tests.unit.planner.several.worlds import two_operators
 
 SEVERAL = two_operators()
@@ -19,7 +19,7 @@ def used(made: GearPlan, name: str) -> set[str]:
 
 @pytest.mark.parametrize("planner", ["coordinate", "frontier"])
 def test_each_is_planned_beside_the_others_on_the_same_devices(planner: str) -> None:
-    made = plan_one_at_a_time(SEVERAL, named(planner))
+    made = planners.plan(planner, SEVERAL)
     assert made.planner == planner
     assert made.hardware == SEVERAL.hardware
     assert list(made.pipelines) == ["cats", "dogs"]
@@ -32,4 +32,4 @@ def test_each_is_planned_beside_the_others_on_the_same_devices(planner: str) -> 
 
 def test_an_operator_that_cannot_be_planned_is_named() -> None:
     with pytest.raises(Infeasible, match="pipeline 'dogs'"):
-        plan_one_at_a_time(two_operators(dogs_s=1e-5), named("coordinate"))
+        COORDINATE.plan(two_operators(dogs_s=1e-5))

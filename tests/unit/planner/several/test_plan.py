@@ -10,13 +10,12 @@ from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.hardware import Device, Hardware, identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.baselines.single import PLANNER
-from gearshift.planner.contract.so_far import SoFar
+from gearshift.planner.baselines.one_gear import SINGLE
+from gearshift.planner.contract.planner import SoFar
 from gearshift.planner.search.plan_search import holds_every_range
 from gearshift.planner.several import layouts, plan
 from gearshift.planner.several.coordinate import Coordination, beside, together_in_order
-from gearshift.planner.several.divided import plans_on_own_devices
-from gearshift.planner.several.plan import plan_several
+from gearshift.planner.several.plan import PLANNER, plans_on_own_devices
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.beside import part_of
 from gearshift.plans.plan_tables import plan_tables
@@ -40,7 +39,7 @@ def few_drafts() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def made() -> GearPlan:
-    return plan_several(SEVERAL)
+    return PLANNER.plan(SEVERAL)
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +47,8 @@ def added() -> tuple[GearPlan, GearPlan]:
     """A plan of cats alone, which has little to do, and the same with dogs added."""
     quiet = two_operators(ranges=2)
     cats = dataclasses.replace(quiet.requests["cats"], trace=quiet.requests["dogs"].trace)
-    alone = PLANNER.plan(cats)
-    return alone, plan_several(SeveralRequest(requests={"cats": cats, "dogs": quiet.requests["dogs"]}, fixed=alone))
+    alone = SINGLE.plan(cats)
+    return alone, PLANNER.plan(SeveralRequest(requests={"cats": cats, "dogs": quiet.requests["dogs"]}, fixed=alone))
 
 
 def test_each_operator_is_a_pipeline_of_its_own_gears(made: GearPlan) -> None:
@@ -96,7 +95,7 @@ def test_together_is_no_less_accurate_than_each_on_devices_of_its_own(made: Gear
 
 @pytest.mark.long
 def test_the_same_request_gives_the_same_plan(made: GearPlan) -> None:
-    assert msgspec.json.encode(plan_several(two_operators(ranges=2))) == msgspec.json.encode(made)
+    assert msgspec.json.encode(PLANNER.plan(two_operators(ranges=2))) == msgspec.json.encode(made)
 
 
 @pytest.mark.long
@@ -117,7 +116,7 @@ def test_too_much_load_is_infeasible_and_names_the_pipeline_the_range_and_the_bo
         each: dataclasses.replace(r, max_qps=9e3) if each == name else r for each, r in several.requests.items()
     }
     with pytest.raises(Infeasible, match=f"pipeline '{name}'") as why:
-        plan_several(SeveralRequest(requests=requests))
+        PLANNER.plan(SeveralRequest(requests=requests))
     assert why.value.load_range.startswith("[6000")
     assert why.value.bottleneck.startswith(name)
     assert why.value.device == "cpu-0"
@@ -127,7 +126,7 @@ def test_an_accuracy_out_of_reach_of_one_operator_is_infeasible() -> None:
     several = two_operators()
     asked = dataclasses.replace(several.requests["dogs"], objective=Objective(latency_s=0.1, accuracy=0.999))
     with pytest.raises(Infeasible, match="pipeline 'dogs': no cascade"):
-        plan_several(SeveralRequest(requests={**several.requests, "dogs": asked}))
+        PLANNER.plan(SeveralRequest(requests={**several.requests, "dogs": asked}))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +147,7 @@ def test_two_operators_cannot_have_a_model_of_one_name() -> None:
     again = dataclasses.replace(CATS, operator="more")
     requests = {each.operator: request_of(each, latency_s=0.1, hardware=identical_devices(1)) for each in (CATS, again)}
     with pytest.raises(InvalidInput, match="both have a model 'cats-m0'"):
-        plan_several(SeveralRequest(requests=requests))
+        PLANNER.plan(SeveralRequest(requests=requests))
 
 
 def test_where_memory_is_scarce_each_operator_has_a_model_somewhere() -> None:

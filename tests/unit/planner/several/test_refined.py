@@ -11,12 +11,13 @@ from msgspec import UNSET
 from gearshift.errors import Infeasible, InvalidInput
 from gearshift.gear import GearPlan
 from gearshift.objective import Objective
+from gearshift.planner import planners
+from gearshift.planner.contract.planner import Planner
 from gearshift.planner.evaluate.assemble import with_pipeline
 from gearshift.planner.explain_together import explain_together
 from gearshift.planner.refine.way import Way
-from gearshift.planner.several.plan import plan_several
-from gearshift.planner.several.policy import plan_by_policy
-from gearshift.planner.several.refined import PairsTogether, accuracy_of, plan_refined, run_of, tuples_of
+from gearshift.planner.several.refined import PLANNER as REFINE
+from gearshift.planner.several.refined import PairsTogether, accuracy_of, plan_several_by_policy, run_of, tuples_of
 from gearshift.planner.several.request import SeveralRequest
 from gearshift.planner.space.beside import part_of
 from gearshift.profiles.profile import PART_A, PART_B, Profile
@@ -33,7 +34,7 @@ def tuples() -> list[PairsTogether]:
 
 @cache
 def made() -> GearPlan:
-    return plan_refined(SEVERAL)
+    return REFINE.plan(SEVERAL)
 
 
 def with_one_model(profile: Profile) -> Profile:
@@ -87,7 +88,7 @@ def test_a_plan_that_refines_takes_no_other_operator_and_is_added_to_none() -> N
     )
     ordinary = with_pipeline(plan, gears=gears)
     with pytest.raises(InvalidInput, match="operators that refine are planned together"):
-        plan_refined(SeveralRequest(requests=SEVERAL.requests, fixed=ordinary))
+        REFINE.plan(SeveralRequest(requests=SEVERAL.requests, fixed=ordinary))
 
 
 def test_an_operator_of_more_worth_has_more_of_its_rows_refined() -> None:
@@ -117,7 +118,7 @@ def shorter() -> SeveralRequest:
 
 @cache
 def soon_made() -> GearPlan:
-    return plan_by_policy(plan_refined, shorter())
+    return planners.plan("refine", shorter())
 
 
 def test_a_planner_that_refines_says_that_it_was_asked_for() -> None:
@@ -145,7 +146,9 @@ def test_ctrl_c_leaves_the_plan_of_gears_that_was_found_before() -> None:
 
     for early in (False, True):
         found = msgspec.structs.replace(gears, unfinished=early)
-        made = plan_by_policy(lambda *_, found=found, **__: found, shorter(), progress=stopped)
+        made = plan_several_by_policy(
+            Planner(name="optimal", best_within=lambda _, found=found: found), shorter(), progress=stopped
+        )
         assert (made.planner, made.unfinished) == ("optimal", True)
         assert all(
             one.asked is not None
@@ -157,7 +160,7 @@ def test_ctrl_c_leaves_the_plan_of_gears_that_was_found_before() -> None:
 def test_the_budget_ends_a_comparison_of_pairs() -> None:
     requests = {name: replace(one, budget_s=1e-9) for name, one in shorter().requests.items()}
     with pytest.raises(Infeasible, match="within the budget"):
-        plan_refined(SeveralRequest(requests=requests))
+        REFINE.plan(SeveralRequest(requests=requests))
 
 
 @pytest.mark.long
@@ -184,14 +187,14 @@ def test_an_accuracy_that_is_not_reached_is_refused_by_name() -> None:
     dogs = SEVERAL.requests["dogs"]
     strict = replace(dogs, objective=Objective(latency_s=dogs.latency_s, accuracy=0.999))
     with pytest.raises(Infeasible, match="pipeline 'dogs'"):
-        plan_refined(SeveralRequest(requests={**SEVERAL.requests, "dogs": strict}))
+        REFINE.plan(SeveralRequest(requests={**SEVERAL.requests, "dogs": strict}))
 
 
 @pytest.mark.long
 def test_the_better_policy_is_the_more_accurate_over_all_requests_and_says_so_in_each_pipeline() -> None:
     requests = {name: replace(one, policy="best") for name, one in SEVERAL.requests.items()}
     several = SeveralRequest(requests=requests)
-    best, gears = plan_by_policy(plan_several, several), plan_several(SEVERAL)
+    best, gears = planners.plan("optimal", several), planners.plan("optimal", SEVERAL)
     right = {made: accuracy_of(several, plan, part=PART_A) for made, plan in (("refine", made()), ("gears", gears))}
     assert best.planner == ("refine" if right["refine"] - right["gears"] >= 5e-4 else "optimal")
     told = {pipeline.asked.chosen_because for pipeline in best.pipelines.values() if pipeline.asked is not None}

@@ -3,7 +3,7 @@ import pytest
 
 from gearshift.errors import InvalidInput
 from gearshift.hardware import GIB, Device, Hardware, identical_devices
-from gearshift.planner.space.ways import (
+from gearshift.planner.space.hosts import (
     bytes_per_device,
     bytes_side_by_side,
     device_seconds,

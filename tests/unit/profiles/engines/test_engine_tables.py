@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from gearshift.cascade import Cascade
+from gearshift.cascade import Cascade, ExpectedGain
 from gearshift.errors import InvalidInput
-from gearshift.gear import SHARE_UNIT, ExpectedGain, GearPlan
+from gearshift.gear import SHARE_UNIT, GearPlan
 from gearshift.objective import Objective
 from gearshift.placement import Placement
 from gearshift.policies.engines.deciding import DECIDES_AT_END, DECIDES_BY_ID

@@ -1,15 +1,16 @@
 import re
 
 import numpy as np
+from markupsafe import escape
 
-from gearshift.reporting.drawing.charts import Blocks, Chart, Dots, Label, Line, Panel, Rule, chart_place
+from gearshift.reporting.drawing.charts import Blocks, Chart, Label, Line, Panel, Rule, dots
 from gearshift.reporting.drawing.scales import linear
 
 AXIS = linear([0, 10])
 
 
-def drawn(*marks: Line | Dots | Blocks, labels: tuple[Label, ...] = (), rules: tuple[Rule, ...] = ()) -> str:
-    return chart_place(Chart("c", "title", "", "x", (Panel("y", AXIS, AXIS, marks, rules, labels),)))
+def drawn(*marks: Line | Blocks, labels: tuple[Label, ...] = (), rules: tuple[Rule, ...] = ()) -> str:
+    return str(escape(Chart("c", "title", "", "x", (Panel("y", AXIS, AXIS, marks, rules, labels),))))
 
 
 def test_a_line_breaks_where_nothing_is_known() -> None:
@@ -20,17 +21,17 @@ def test_a_line_breaks_where_nothing_is_known() -> None:
 
 def test_of_labels_that_would_lie_on_each_other_some_are_left_out() -> None:
     crowd = tuple(Label(5 + 0.001 * n, 5, f"name-{n}") for n in range(20))
-    shown = drawn(Dots("", [5], [5], "--plan"), labels=crowd)
+    shown = drawn(dots("", [5], [5], "--plan"), labels=crowd)
     assert 1 <= len(re.findall('class="label [a-z]+ slim"', shown)) <= 4
     apart = tuple(Label(2.0 * n, 5, f"{n}") for n in range(5))
     assert len(re.findall('class="label [a-z]+ slim"', drawn(labels=apart))) == 5
 
 
 def test_a_legend_names_each_thing_once_and_only_where_there_are_several() -> None:
-    one, other = Line("one", [0, 1], [0, 1], "--m1"), Dots("other", [1], [1], "--m2")
+    one, other = Line("one", [0, 1], [0, 1], "--m1"), dots("other", [1], [1], "--m2")
     assert "legend" not in drawn(one, one)
     assert drawn(one, other, one).count("<li>") == 2
-    assert "other" not in drawn(one, Dots("other", [], [], "--m2"))
+    assert "other" not in drawn(one, dots("other", [], [], "--m2"))
 
 
 def test_what_one_points_at_has_places_from_0_to_1_and_its_words() -> None:

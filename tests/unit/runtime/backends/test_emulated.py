@@ -19,8 +19,8 @@ from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.drift import SPAN_TICKS
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.operate.assembly import make_adapting
-from gearshift.serving.operate.task import read_task
+from gearshift.serving.rows.assembly import make_adapting
+from gearshift.serving.rows.task import read_task
 from tests.little_task import little_plan, little_profile, write_little_task
 
 LONGEST_S = 20.0

@@ -213,6 +213,34 @@ def test_a_deadline_gives_what_there_is_or_refuses() -> None:
     served(language_plan([SPLIT]), use, promise=FirstTokenPromise(gives_late_answers=False), longest_silence_s=0.5)
 
 
+def test_an_answer_that_is_not_streamed_is_whole_by_its_deadline_or_refused() -> None:
+    """Its engine gives 60 tokens in 30 ms at least, the first ones within the deadline."""
+
+    async def use(service: EmulatedService) -> None:
+        long = {"ignore_eos": True, "max_tokens": 60, "deadline_s": 0.02}
+        streamed = await service.ask(SURE, **long)
+        assert streamed.fault is None
+        whole = await service.ask(SURE, **long, streamed=False)
+        assert whole.fault is not None
+        assert (whole.fault.status, service.service.router.requests) == (504, 0)
+        in_time = await service.ask(SURE, deadline_s=20, streamed=False)
+        assert in_time.stream is not None
+        assert in_time.stream.outcome == "answered"
+
+    served(language_plan([SMALL_ALONE]), use, promise=FirstTokenPromise(gives_late_answers=False))
+
+
+def test_late_answers_are_given_and_told_where_they_are_wanted() -> None:
+    async def use(service: EmulatedService) -> None:
+        late = await service.ask(SURE, deadline_s=0)
+        assert late.stream is not None
+        assert (late.stream.outcome, late.text) == ("late", f"small:{SURE}{TEXT}")
+        metrics = service.service.metrics.text().decode()
+        assert 'gearshift_requests_total{operator="chat",outcome="late"} 1.0' in metrics
+
+    served(language_plan([SMALL_ALONE]), use, promise=FirstTokenPromise(gives_late_answers=True))
+
+
 def test_no_more_wait_than_may() -> None:
     async def use(service: EmulatedService) -> None:
         readings = [Reading() for _ in range(4)]
@@ -403,12 +431,12 @@ def test_requests_are_refused_once_all_that_they_hold_reaches_the_bound() -> Non
     async def use(service: EmulatedService) -> None:
         readings = [Reading() for _ in range(3)]
         for reading in readings:
-            service.service.submit(read_body(CHAT, body, "chat").asked, reading)
+            service.service.submit(read_body(CHAT, body, "chat"), reading)
         with pytest.raises(QueueFull, match="bytes are held"):
-            service.service.submit(read_body(CHAT, body, "chat").asked, Reading())
+            service.service.submit(read_body(CHAT, body, "chat"), Reading())
         for reading in readings:
             await reading.over.wait()
-        service.service.submit(read_body(CHAT, body, "chat").asked, readings[0])
+        service.service.submit(read_body(CHAT, body, "chat"), readings[0])
 
     served(language_plan([ALONE], most_outstanding=1), use, most_held_bytes=150_000)
 
@@ -512,7 +540,7 @@ def test_arrivals_are_told_by_second_and_go_on_in_the_next_plan() -> None:
         second.take_over_from(first)
         second.start()
         first.hand_over_to(second)
-        second.submit(read_body(CHAT, BODY, "chat").asked, Reading())
+        second.submit(read_body(CHAT, BODY, "chat"), Reading())
         second.trace.end(second.now_ns())
         second.stop()
         first.trace.end(first.now_ns())

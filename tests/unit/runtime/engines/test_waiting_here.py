@@ -11,7 +11,7 @@ from gearshift.errors import QueueFull
 from gearshift.gear import GearPlan
 from gearshift.runtime.engines.routing.first_token_promise import FirstTokenPromise
 from gearshift.runtime.router.status import ServedPlan
-from gearshift.serving.openai.operated import OperatedLanguage
+from gearshift.serving.openai.operated import status_of
 from gearshift.support.event_loop import loop_factory
 from tests.emulated_service import EmulatedService, Reading
 from tests.two_language_models import SMALL_ALONE, engine, language_plan, language_profile
@@ -121,7 +121,7 @@ def test_who_is_refused_is_told_to_come_again_when_what_waits_is_cleared() -> No
 def test_status_and_metrics_tell_what_waits_from_what_engines_have() -> None:
     async def use(service: EmulatedService, readings: list[Reading]) -> None:
         plan = ServedPlan(path="plan.json", sha256="")
-        status = OperatedLanguage(service.service, PLAN, list(service.all)).status(plan)
+        status = status_of(service.service, PLAN, plan)
         assert (status.waiting, status.open_requests) == (2, 4)
         assert [(one.id, one.waiting, one.running) for one in status.replicas] == [("small-0", 2, 2), ("large-0", 0, 0)]
         told = metrics(service)

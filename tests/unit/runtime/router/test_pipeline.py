@@ -2,12 +2,12 @@ from itertools import pairwise
 
 import msgspec
 
-from gearshift.gear import PlannedLoad
 from gearshift.objective import Objective
 from gearshift.plans.plan_tables import PlanTables, plan_tables
 from gearshift.policies.load import METER_KEEPS_ARRIVALS
 from gearshift.policies.load_scaling import TICKS_PER_ESTIMATE
 from gearshift.runtime.router.pipeline import GearSettings, LoadScaling, Meter, Pipeline
+from gearshift.workload import PlannedLoad
 from tests.conformance.plans import MS
 from tests.conformance.small import small_gear, small_plan
 

@@ -16,7 +16,7 @@ from gearshift.profiles.tuples import OUTERMOST, JointRecords
 from gearshift.request import Answer, Sample
 from gearshift.runtime.backends.emulated import SAMPLE, EmulatedBackend
 from gearshift.runtime.router.flows import CannotPass
-from gearshift.runtime.service.recorded_passing import RecordedPassing, _holds
+from gearshift.runtime.service.recorded_passing import RecordedPassing, recorded_condition
 from gearshift.runtime.service.service import Service
 from tests.graph_task import MODELS, graph_plan
 
@@ -137,10 +137,11 @@ def test_recorded_rows_are_refused_or_cut_as_the_node_says() -> None:
 def test_conditions_are_on_recorded_predictions_as_in_the_replay_of_joint_records(
     when: When, label: str, holds: bool
 ) -> None:
-    assert _holds(when, Sample(None, 0, 0, result={"label": np.array([label])}, certainty=0.5)) is holds  # type: ignore[arg-type]
+    sample = Sample(None, 0, 0, result={"label": np.array([label])}, certainty=0.5)  # type: ignore[arg-type]
+    assert recorded_condition(when).holds(sample) is holds
 
 
 def test_a_condition_on_numbers_needs_a_number() -> None:
     sample = Sample(None, 0, 0, result={"label": np.array(["a"])})  # type: ignore[arg-type]
-    with pytest.raises(CannotPass, match="the recorded answer 'a' is no number"):
-        _holds(When(output="count", at_least=2), sample)
+    with pytest.raises(CannotPass, match="the output 'label' is no number"):
+        recorded_condition(When(output="count", at_least=2)).holds(sample)

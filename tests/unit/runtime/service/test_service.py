@@ -443,7 +443,7 @@ def test_requests_that_are_not_let_in_are_counted_as_refused():
         backend.lose(1)
         with pytest.raises(NotReady), service.pipeline.reading(10):
             pass
-        service.stop_accepting()
+        service.refuse_new()
         with pytest.raises(NotReady):
             await service.pipeline.infer(samples(0))
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import uvloop
 
-from gearshift.cascade import Cascade
-from gearshift.gear import GearPlan, PlannedLoad, TimedQuality
+from gearshift.cascade import Cascade, TimedQuality
+from gearshift.gear import GearPlan
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
 from gearshift.plans.plan_tables import plan_tables
@@ -27,6 +27,7 @@ from gearshift.runtime.service.served_pipeline import PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from gearshift.runtime.watch.audit import Audit, make_audit, planned_disagreement
+from gearshift.workload import PlannedLoad
 from tests.little_task import little_plan, little_profile, refining_plan, two_gear_plan
 from tests.manual_clock import ManualClock
 
@@ -156,7 +157,7 @@ def in_world(
     async def main() -> World:
         world = World(plan or little_plan(""), share, window_s, scale)
         await world.backend.start(world.service.driver)
-        world.service._shared.accepting = True
+        world.service._shared.accepting.now = True
         await use(world)
         return world
 

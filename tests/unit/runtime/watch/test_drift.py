@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from gearshift.clock import NS_PER_S
-from gearshift.gear import PlannedLoad
 from gearshift.planner.space.metered import metered_loads
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.runtime.watch.drift import LiveTrace, LoadDrift, window_of
 from gearshift.traces.generate import bursty, diurnal, steady
-from gearshift.workload import Trace
+from gearshift.workload import PlannedLoad, Trace
 from tests.conformance.small import small_gear, small_plan
 
 EDGES = (0.0, 20.0, 40.0, 60.0, 80.0, 100.0)

@@ -74,7 +74,7 @@ async def front_end(
     )
     told = {
         "refused": lambda name: control.service.pipelines[name]._count_refused(QUEUE_FULL),
-        "distrusted": model._times.count_distrust,
+        "distrusted": model._arriving._times.count_distrust,
     }
     all = FrontEnds(control, application, serving, journal=Journal(), **told)
     loop = asyncio.get_running_loop()
@@ -224,9 +224,9 @@ def test_where_the_front_end_has_not_heard_yet_the_router_has_the_last_word(monk
     monkeypatch.setattr(Joined, "begun", FrontEnd.begun)
 
     async def use(server: Server) -> tuple[int, int]:
-        server.service.stop_accepting()
+        server.service.refuse_new()
         refused = await server.infer(samples(0))
-        server.service._shared.accepting = True
+        server.service.undo_drain()
         return refused.status, (await server.infer(samples(0))).status
 
     assert serve(use) == (503, 200)

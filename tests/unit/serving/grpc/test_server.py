@@ -30,6 +30,7 @@ from gearshift.serving.door.settings import ServerSettings
 from gearshift.serving.door.signature import Signature
 from gearshift.serving.grpc.server import GrpcServer
 from gearshift.serving.operate.control import Control
+from gearshift.serving.rows.served import ROWS
 from gearshift.v2 import grpc_messages_pb2 as pb
 from gearshift.v2.grpc_status import SERVICE
 from gearshift.v2.tensors import Limits
@@ -62,7 +63,7 @@ def test_serving_without_the_library_says_how_to_install_it(tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "grpc", None)
     plan = write_little_task(tmp_path)
     with pytest.raises(InvalidInput, match=r"--grpc-port: needs grpcio.*pip install 'gearshift\[grpc\]'"):
-        serve.serve(plan, settings=ServerSettings(port=0, grpc_port=0), backend="emulated")
+        serve.serve(ROWS, plan, settings=ServerSettings(port=0, grpc_port=0), backend="emulated")
 
 
 class Served:

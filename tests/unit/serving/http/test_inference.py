@@ -32,7 +32,7 @@ def head(body: bytes, *lines: str) -> bytes:
 @pytest.mark.parametrize(("body", "lines"), [(LARGE, ()), (PACKED, ("content-encoding: gzip",))], ids=["plain", "gzip"])
 def test_a_body_whose_client_has_left_is_not_kept(body: bytes, lines: tuple[str, ...], waits: bool) -> None:
     async def use(server: Server) -> None:
-        held, lock = server.service.held, model_of(server)._large
+        held, lock = server.service.held, model_of(server)._arriving.large
         async with lock:
             connection, _ = server.connect()
             connection.data_received(head(body, *lines))
@@ -71,7 +71,7 @@ def test_an_answer_whose_client_has_left_is_not_kept_while_it_waits(monkeypatch:
     body = json.dumps(samples(*[1] * 10)).encode()
 
     async def use(server: Server) -> bytearray:
-        lock = model_of(server)._large
+        lock = model_of(server)._arriving.large
         async with lock:
             connection, wire = server.connect()
             connection.data_received(head(body) + body)

@@ -142,7 +142,7 @@ def test_refusals_for_a_while_are_answered_as_described():
         with server.service.pipeline.reading(60) as reading:
             reading.hold(60)
             full = await server.infer(samples(0))
-        server.service.stop_accepting()
+        server.service.refuse_new()
         ending = await server.infer(samples(0))
         assert all(answers_as_described(response, operation, described) for response in (full, ending))
         for response in (full, ending):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gearshift.runtime.engines.requests.asked import CHAT, REQUEST_BYTES, TEXT
+from gearshift.runtime.engines.requests.asked import CHAT, REQUEST_BYTES, TEXT, Asked
 from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS
 from gearshift.serving.openai import bodies
 from gearshift.serving.openai.bodies import (
@@ -15,7 +15,6 @@ from gearshift.serving.openai.bodies import (
     MOST_VALUES,
     BadBody,
     UnknownModel,
-    Wanted,
     read_body,
     read_large_body,
     reading_of,
@@ -26,35 +25,35 @@ from gearshift.v2.pieces import STEP_BYTES
 USER = [{"role": "user", "content": "hi"}]
 
 
-def read(path: str = CHAT, **fields: Any) -> Wanted:
+def read(path: str = CHAT, **fields: Any) -> Asked:
     start = {"messages": USER} if path == CHAT else {"prompt": "hi"}
     return read_body(path, json.dumps({"model": "chat", **start, **fields}).encode(), "chat")
 
 
 def test_what_engines_are_asked_has_the_unknown_fields_and_ours() -> None:
     wanted = read(stream=False, best_of_all={"deep": [1, 2]}, max_tokens=5, max_completion_tokens=7, n=2)
-    body = json.loads(wanted.asked.body("small", least_top_logprobs=0))
+    body = json.loads(wanted.body("small", least_top_logprobs=0))
     assert body == {
         "model": "small", "messages": USER, "best_of_all": {"deep": [1, 2]}, "max_tokens": 5,
         "max_completion_tokens": 7, "n": 2, "stream": True, "stream_options": {"include_usage": True}, "logprobs": True,
     }  # fmt: skip
-    assert (wanted.asked.most_tokens, wanted.asked.choices, wanted.stream, wanted.logprobs) == (5, 2, False, False)
-    assert read().asked.most_tokens == NO_MOST_TOKENS
+    assert (wanted.most_tokens, wanted.choices, wanted.streamed, wanted.top_logprobs) == (5, 2, False, None)
+    assert read().most_tokens == NO_MOST_TOKENS
 
 
 def test_log_probabilities_of_clients_and_of_certainty_are_asked_together() -> None:
-    asked = read(logprobs=True, top_logprobs=5).asked
+    asked = read(logprobs=True, top_logprobs=5)
     assert json.loads(asked.body("m", least_top_logprobs=2))["top_logprobs"] == 5
-    assert json.loads(read().asked.body("m", least_top_logprobs=2))["top_logprobs"] == 2
-    assert "logprobs" not in json.loads(read().asked.body("m", least_top_logprobs=None))
-    assert json.loads(read(TEXT, logprobs=3).asked.body("m", least_top_logprobs=2))["logprobs"] == 3
-    assert json.loads(read(TEXT).asked.body("m", least_top_logprobs=0))["logprobs"] == 1
+    assert json.loads(read().body("m", least_top_logprobs=2))["top_logprobs"] == 2
+    assert "logprobs" not in json.loads(read().body("m", least_top_logprobs=None))
+    assert json.loads(read(TEXT, logprobs=3).body("m", least_top_logprobs=2))["logprobs"] == 3
+    assert json.loads(read(TEXT).body("m", least_top_logprobs=0))["logprobs"] == 1
 
 
 def test_several_prompts_are_several_choices() -> None:
-    assert read(TEXT, prompt=["a", "b"], n=3).asked.choices == 6
-    assert read(TEXT, prompt=[[1, 2], [3]]).asked.choices == 2
-    assert read(TEXT, prompt=[1, 2, 3]).asked.choices == 1
+    assert read(TEXT, prompt=["a", "b"], n=3).choices == 6
+    assert read(TEXT, prompt=[[1, 2], [3]]).choices == 2
+    assert read(TEXT, prompt=[1, 2, 3]).choices == 1
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def test_a_field_that_does_not_fit_is_named(path: str, fields: dict[str, Any], p
 
 
 def test_the_best_of_as_many_as_are_wanted_is_all_of_them() -> None:
-    assert read(TEXT, prompt="a", n=2, best_of=2).asked.choices == 2
+    assert read(TEXT, prompt="a", n=2, best_of=2).choices == 2
 
 
 @pytest.mark.parametrize("field", [b'"messages":[{"content":"\xe9"}]', b'"messages":[1],"user":"\xe9"'])
@@ -107,7 +106,7 @@ def test_the_tokens_of_an_answer_have_bounds(field: str, tokens: float) -> None:
     with pytest.raises(BadBody) as caught:
         read(**{field: tokens})
     assert caught.value.param == field
-    assert read(**{field: MOST_TOKENS}).asked.most_tokens == MOST_TOKENS
+    assert read(**{field: MOST_TOKENS}).most_tokens == MOST_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_the_memory_that_is_counted_for_a_request_is_no_less_than_it_takes(field
         before, _ = tracemalloc.get_traced_memory()
         kept = []
         for _ in range(many):
-            asked = read_body(CHAT, bytes(bytearray(body)), "chat").asked
+            asked = read_body(CHAT, bytes(bytearray(body)), "chat")
             kept.append((asked, b"POST " + asked.body("small", least_top_logprobs=2)))
         after, _ = tracemalloc.get_traced_memory()
     finally:
@@ -184,15 +183,15 @@ def test_a_large_body_is_read_as_a_small_one(
     monkeypatch.setattr(bodies, "LARGE_BYTES", 0)
     monkeypatch.setattr(large_values, "STEP_BYTES", step_bytes)
     large = asyncio.run(read_large_body(CHAT, body, "chat"))
-    asked = [json.loads(one.asked.body("m", least_top_logprobs=1)) for one in (small, large)]
+    asked = [json.loads(one.body("m", least_top_logprobs=1)) for one in (small, large)]
     assert asked[0] == asked[1]
-    small.asked.fields = large.asked.fields = {}
+    small.fields = large.fields = {}
     assert repr(large) == repr(small)
 
 
 def test_of_fields_with_one_name_the_last_counts() -> None:
     body = b'{"n":2,"model":"no","messages":[1],"model":"chat","a":"%b","n":3}' % (b" " * LARGE_BYTES)
-    assert read_body(CHAT, body, "chat").asked.choices == 3
+    assert read_body(CHAT, body, "chat").choices == 3
 
 
 FIELD = b'{"model":"chat","messages":[{"content":"x"}],%b}'
@@ -250,8 +249,8 @@ def test_a_large_body_takes_a_step_for_some_of_its_bytes(path: str, body: bytes)
 
 def test_the_data_of_pictures_and_sounds_is_no_part_of_the_prompt() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 2_000_000}}
-    asked = read(messages=[{"role": "user", "content": [{"type": "text", "text": "what is this?"}, picture]}]).asked
+    asked = read(messages=[{"role": "user", "content": [{"type": "text", "text": "what is this?"}, picture]}])
     assert asked.media == 1
     assert asked.prompt_bytes < 200
     assert asked.held_bytes > 4_000_000
-    assert (read().asked.media, read(TEXT).asked.media) == (0, 0)
+    assert (read().media, read(TEXT).media) == (0, 0)

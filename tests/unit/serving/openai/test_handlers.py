@@ -9,6 +9,7 @@ import pytest
 
 from gearshift.models.language_config import PICTURE_TOKENS
 from gearshift.serving.door.deadline_headers import SendingTimes
+from gearshift.serving.http.attempts import Attempts
 from gearshift.serving.http.http_exchange import HttpExchange, Work
 from gearshift.serving.openai.handlers import OpenAIHandlers
 from gearshift.v2.pieces import STEP_BYTES
@@ -40,7 +41,8 @@ def asked(handlers: OpenAIHandlers, body: bytes) -> tuple[Client, HttpExchange, 
     exchange.measure(len(body))
     exchange.complete = True
     assert exchange.then is not None
-    return client, exchange, exchange.then(exchange)
+    work = exchange.then(exchange)
+    return client, exchange, None if work is None else Attempts(lambda: True)._wait(exchange, work)
 
 
 def test_a_small_body_is_answered_while_large_ones_are_read() -> None:

@@ -13,7 +13,13 @@ from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.runtime.engines.replicas.engine_replica import EngineReplica
 from gearshift.runtime.engines.replicas.own_key import own_key
 from gearshift.serving.door.settings import ServerSettings
-from gearshift.serving.openai.language_task import LanguageTask, make_replicas, read_language_task, served_text
+from gearshift.serving.openai.language_task import (
+    LanguageTask,
+    cores_left,
+    make_replicas,
+    read_language_task,
+    served_path,
+)
 from tests.two_language_models import ALONE, SMALL_ALONE, language_plan, language_profile, write_language_plan
 
 ENGINE = '[models.{model}.engine]\nmodel = "{model}"\ndevice_kind = "remote"\n{how}\n'
@@ -141,9 +147,9 @@ def commands_on_eight_cores(task: LanguageTask) -> list[list[str]]:
 
 
 def test_the_server_keeps_to_the_processors_that_engines_leave(tmp_path: Path) -> None:
-    task = replace(planned_on_two_devices(tmp_path, "local"), available=tuple(range(8)))
-    assert task.router_cores == frozenset(range(6))
-    assert replace(task, project=None).router_cores is None
+    task = planned_on_two_devices(tmp_path, "local")
+    assert cores_left(task.plan, task.project, range(8)) == frozenset(range(6))
+    assert cores_left(task.plan, None, range(8)) is None
 
 
 def test_engines_are_given_the_memory_that_was_planned(tmp_path: Path) -> None:
@@ -194,4 +200,4 @@ def test_a_pipeline_is_shown_with_the_path_of_its_first_prompt_whatever_that_has
 ) -> None:
     task, _ = tasks(tmp_path, COMMAND, COMMAND)
     (tmp_path / "prompts.jsonl").write_bytes(first + b"\n")
-    assert served_text(task).path == path
+    assert served_path(task) == path

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gearshift.runtime.engines.requests.asked import CHAT
+from gearshift.runtime.engines.requests.asked import CHAT, Asked
 from gearshift.runtime.engines.upstream.call import Fault
 from gearshift.runtime.service.room import Client as Held
 from gearshift.serving.http.http_exchange import HttpExchange
 from gearshift.serving.openai import assembly, readers
-from gearshift.serving.openai.bodies import Wanted, read_body
+from gearshift.serving.openai.bodies import read_body
 from gearshift.serving.openai.readers import StreamedAnswer, WholeAnswer, told_as
 from gearshift.support.event_loop import loop_factory
 from gearshift.v2.packing import Buffer
@@ -53,7 +53,7 @@ def exchange_of(client: Client) -> HttpExchange:
     return exchange
 
 
-def wanted(**fields: Any) -> Wanted:
+def wanted(**fields: Any) -> Asked:
     messages = [{"role": "user", "content": "record 3"}]
     return read_body(CHAT, json.dumps({"model": "chat", "messages": messages, **fields}).encode(), "chat")
 
@@ -75,7 +75,7 @@ def test_an_error_in_answering_gives_the_client_an_error_and_an_end(
     async def use(service: EmulatedService) -> None:
         client, asked = Client(), wanted(stream=stream)
         kind = StreamedAnswer if stream else WholeAnswer
-        service.service.submit(asked.asked, kind(exchange_of(client), "chat", (), asked))  # models without names
+        service.service.submit(asked, kind(exchange_of(client), "chat", (), asked))  # models without names
         await client.over.wait()
         assert client.got.startswith(b"HTTP/1.1 500 ")
         assert b"the server's log explains id" in client.got
@@ -90,7 +90,7 @@ def test_an_error_amid_a_stream_ends_it_with_an_error() -> None:
     async def use(service: EmulatedService) -> None:
         client, asked = Client(), wanted(stream=True, stream_options={"include_usage": True})
         reader = StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked)
-        stream = service.service.submit(asked.asked, reader)
+        stream = service.service.submit(asked, reader)
         while stream.count < 3:
             await asyncio.sleep(0.0005)
         reader._models = ()
@@ -119,7 +119,7 @@ def test_a_stream_that_waits_gets_comments_and_its_first_and_last_chunk_say_what
         available.cool_until_ns[0] = service.service.now_ns() + 300_000_000
         available.look(service.service.now_ns())
         client, asked = Client(), wanted(stream=True)
-        service.service.submit(asked.asked, StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked))
+        service.service.submit(asked, StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked))
         await client.over.wait()
         head, _, rest = client.got.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 ")
@@ -138,7 +138,7 @@ def test_a_stream_that_waits_gets_comments_and_its_first_and_last_chunk_say_what
 def test_an_answer_that_begins_at_once_says_all_in_its_head() -> None:
     async def use(service: EmulatedService) -> None:
         client, asked = Client(), wanted(stream=True)
-        service.service.submit(asked.asked, StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked))
+        service.service.submit(asked, StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked))
         await client.over.wait()
         assert b"x-gearshift-model: small" in client.got.lower()
         assert not any("gearshift" in event for event in events_in(client.got))
@@ -150,7 +150,7 @@ def test_an_answer_that_begins_at_once_says_all_in_its_head() -> None:
 def test_a_stream_that_broke_off_ends_with_an_error_in_a_chunk_that_says_so() -> None:
     async def use(service: EmulatedService) -> None:
         client, asked = Client(), wanted(stream=True, emulated={"cut_after": 3})
-        service.service.submit(asked.asked, StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked))
+        service.service.submit(asked, StreamedAnswer(exchange_of(client), "chat", ("small", "large"), asked))
         await client.over.wait()
         *chunks, last = events_in(client.got)
         assert len(chunks) >= 3
@@ -165,9 +165,7 @@ def test_a_stream_that_broke_off_ends_with_an_error_in_a_chunk_that_says_so() ->
 def test_an_answer_that_is_not_streamed_is_given_whole_by_another_engine() -> None:
     async def use(service: EmulatedService) -> None:
         client, asked = Client(), wanted(emulated={"model": "small", "cut_after": 6})
-        stream = service.service.submit(
-            asked.asked, WholeAnswer(exchange_of(client), "chat", ("small", "large"), asked)
-        )
+        stream = service.service.submit(asked, WholeAnswer(exchange_of(client), "chat", ("small", "large"), asked))
         await client.over.wait()
         head, _, body = client.got.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 ")
@@ -185,7 +183,7 @@ def test_a_whole_answer_that_is_too_large_is_refused_once(monkeypatch: pytest.Mo
 
     async def use(service: EmulatedService) -> None:
         client, asked = Client(), wanted()
-        service.service.submit(asked.asked, WholeAnswer(exchange_of(client), "chat", ("small", "large"), asked))
+        service.service.submit(asked, WholeAnswer(exchange_of(client), "chat", ("small", "large"), asked))
         await client.over.wait()
         assert client.got.startswith(b"HTTP/1.1 503 ")
         assert b"too large to be given as a whole" in client.got
@@ -202,7 +200,7 @@ def test_an_engine_has_to_wait_while_its_client_has_yet_to_read() -> None:
         client, asked = Client(), wanted(stream=True, ignore_eos=True, max_tokens=400)
         client.crowded = True
         exchange = exchange_of(client)
-        stream = service.service.submit(asked.asked, StreamedAnswer(exchange, "chat", ("small", "large"), asked))
+        stream = service.service.submit(asked, StreamedAnswer(exchange, "chat", ("small", "large"), asked))
         while stream.call is None or not stream.call.paused:
             await asyncio.sleep(0.001)
         count, got = stream.count, len(client.got)

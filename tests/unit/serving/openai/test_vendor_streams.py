@@ -41,7 +41,7 @@ def answers() -> dict[str, dict[str, Any]]:
             for vendor in VENDORS:
                 client, asked = Client(), wanted(logprobs=True)
                 reader = WholeAnswer(exchange_of(client), "chat", ("small", "large"), asked)
-                service.service.submit(asked.asked, reader)
+                service.service.submit(asked, reader)
                 await client.over.wait()
                 head, _, body = client.got.partition(b"\r\n\r\n")
                 found[vendor.name] = {"status": int(head.split()[1]), **json.loads(body)}

@@ -2,16 +2,14 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import msgspec
 import pytest
 
 from gearshift.plans.plan_tables import plan_tables
-from gearshift.profiles.profile import Profile
 from gearshift.runtime.backends.local import LocalBackend
 from gearshift.runtime.backends.workers_backend import OperatorSource
-from gearshift.serving.operate.start_progress import Tell, _lines, expected_start_s, share_done, start_told
+from gearshift.serving.operate.start_progress import Tell, _lines, share_done, start_told
 from tests.conformance.test_backend_contract import Events
-from tests.little_task import INPUTS, LOADING, closed, little_plan, little_profile, write_little_task
+from tests.little_task import INPUTS, LOADING, closed, little_plan, write_little_task
 
 
 def test_lines_begin_after_two_seconds_and_come_every_ten_with_the_time_left():
@@ -68,22 +66,3 @@ def test_a_bar_is_told_how_many_replicas_of_a_starting_backend_are_loaded(tmp_pa
 
     asyncio.run(main())
     assert told[0] == "0 of 2"
-
-
-def profiled(load_s: dict[str, float]) -> Profile:
-    profile = little_profile()
-    curves = [msgspec.structs.replace(curve, load_s=load_s.get(curve.model, msgspec.UNSET)) for curve in profile.curves]
-    return Profile(operator=profile.operator, curves=tuple(curves), predictions=profile.predictions)
-
-
-@pytest.mark.parametrize(
-    ("load_s", "longest_start_s", "expected_s"),
-    [({"small": 3.0, "large": 4.0}, 4.0, 9.0), ({"small": 3.0}, 4.0, 0.0)],
-)
-def test_a_start_takes_as_long_as_loading_did_and_warm_up_may(tmp_path, load_s, longest_start_s, expected_s):
-    plan = little_plan("")
-    tables = plan_tables(plan)
-    run_ns = [[10**9] * 99] * 2
-    sources = [OperatorSource(project=tmp_path / "gearshift.toml", inputs=INPUTS)]
-    backend = LocalBackend(tables, plan, operators=sources, run_ns=run_ns, longest_start_s=longest_start_s)
-    assert expected_start_s(backend, [profiled(load_s)]) == expected_s

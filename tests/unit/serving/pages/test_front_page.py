@@ -5,15 +5,17 @@ import subprocess
 
 from gearshift.model import TensorSpec
 from gearshift.serving.door.signature import Signature
-from gearshift.serving.pages.front_page import TextPipeline, example_call, front_page, text_call
+from gearshift.serving.openai.served import shown_at
+from gearshift.serving.operate.kind import Shown
+from gearshift.serving.pages.front_page import example_call, front_page, shown_tensors
 from gearshift.v2.records import example_record
 
 IMAGE = TensorSpec(name="image", datatype="FP32", shape=(-1, 28, 28))
 TEXT = TensorSpec(name="it's", datatype="BYTES", shape=(-1,))
 
 
-def served(*inputs: TensorSpec) -> Signature:
-    return Signature(name="task", inputs=inputs, outputs=())
+def served(*inputs: TensorSpec) -> Shown:
+    return shown_tensors(Signature(name="task", inputs=inputs, outputs=()))
 
 
 def sent(call: str) -> object:
@@ -45,12 +47,12 @@ def test_a_key_and_a_certificate_have_their_place() -> None:
 
 
 def test_language_models_have_a_request_of_their_own() -> None:
-    chat, text = TextPipeline("chat"), TextPipeline("plain", "/v1/completions")
-    call = text_call(chat, "http://127.0.0.1:8000", has_keys=True)
+    chat, text = shown_at("/v1/chat/completions", "chat"), shown_at("/v1/completions", "plain")
+    call = example_call(chat, "http://127.0.0.1:8000", has_keys=True)
     assert call.startswith("curl http://127.0.0.1:8000/v1/chat/completions -H 'Authorization: Bearer KEY' -d '{")
     assert sent(call) == {"model": "chat", "messages": [{"role": "user", "content": "Hello"}]}
-    assert sent(text_call(text, "http://127.0.0.1:8000", has_keys=False)) == {"model": "plain", "prompt": "Hello"}
-    page = front_page([], has_keys=False, texts=[chat]).decode()
+    assert sent(example_call(text, "http://127.0.0.1:8000", has_keys=False)) == {"model": "plain", "prompt": "Hello"}
+    page = front_page([chat], has_keys=False).decode()
     assert "<h1>Gearshift: chat</h1>" in page
     assert "/v1/chat/completions" in page
 

@@ -10,7 +10,7 @@ def test_warming_up_runs_the_kernel_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def run(*arguments: object) -> None:
         kernel(*arguments)
-        served.append(arguments[1].run.done)  # type: ignore[attr-defined]
+        served.append(arguments[0]._named.state.run.done)  # type: ignore[attr-defined]
 
     monkeypatch.setattr(loop, "run", run)
     warm_up()

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from gearshift.gear import GearPlan, OtherDevices
+from gearshift.gear import GearPlan
 from gearshift.planner.what_if import INTERRUPTED
+from gearshift.result import OtherDevices
 from gearshift.verbs.common.other_counts import with_other_counts
 from tests.unit.planner import fake
 from tests.unit.planner.little import little_request

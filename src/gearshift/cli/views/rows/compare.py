@@ -1,33 +1,28 @@
 """A comparison of planners of rows, as tables, CSV and a page."""
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import NO_LABELS, milliseconds, percent
-from gearshift.cli.common.view import Compared
+from gearshift.cli.common.view import Compared, Page
 from gearshift.planner.compare import Comparison, count_interrupted
 from gearshift.profiles.profile import Profile
-from gearshift.reporting.comparison_columns import Kind, cells, csv_rows, csv_titles, planned_in, titles, why_not
-from gearshift.reporting.comparison_page import cell_text, comparison_page
-from gearshift.support.numbers import digits, money
+from gearshift.reporting import comparison
+from gearshift.reporting.comparison import FORMATS, cell_text, comparison_sections, planned, runs_of, why_not
+from gearshift.support.numbers import digits
 
-GRID_COLUMNS = ("planner", "accuracy", "latency_s", "devices", "saving", "saving_at_least")
-FORMATS: dict[Kind, Callable[[Any], str]] = {"text": str, "share": percent, "seconds": milliseconds, "money": money}
 UNLABELLED = "accuracy of {!r} is agreement with its strongest model: it has no labels"
 
 
 def show(output: Output, compared: Compared) -> None:
     found = compared.found
-    planned = [run for run in found.runs if run.planner in found.planners]
-    rows = table("Plans as predicted", *titles(planned), "planned in")
-    for run, shown in cells(planned, FORMATS):
-        rows.add_row(*shown, planned_in(run) if run.error is None else str(run.error["kind"]))
+    shown = planned(found)
+    rows = table("Plans as predicted", *shown.titles)
+    for run, cells in shown.cells({**FORMATS, "share": percent, "seconds": milliseconds}):
+        rows.add_row(*cells[:-1], cells[-1] if run.error is None else str(run.error["kind"]))
     output.show(rows)
-    for run in planned:
-        if run.error is not None:
+    for run in found.runs:
+        if run.error is not None and run.planner in found.planners:
             output.say(f"{run.planner}, {run.devices}, {milliseconds(run.latency_objective_s)}: {why_not(run)}")
     output.say("")
     slo = f"p{found.percentile * 100:g}"
@@ -47,7 +42,7 @@ def show(output: Output, compared: Compared) -> None:
         output.say(sentence)
 
 
-def page(compared: Compared) -> str:
+def page(compared: Compared) -> Page:
     profile = compared.profile
     if isinstance(profile, Mapping):
         names = " and ".join(profile)
@@ -58,7 +53,7 @@ def page(compared: Compared) -> str:
         names = profile.operator if isinstance(profile, Profile) else _pipeline(compared)
         note = f"Profile {compared.paths[0]}, trace {compared.traces}."
     notes = [note, *(f"{sentence.capitalize()}." for sentence in _doubts(compared))]
-    return comparison_page(compared.found, title=f"Planners for {names}", note=" ".join(notes))
+    return Page(f"Planners for {names}", " ".join(notes), comparison_sections(compared.found))
 
 
 def _pipeline(compared: Compared) -> str:
@@ -81,16 +76,8 @@ def _doubts(compared: Compared) -> list[str]:
 
 
 def as_csv(found: Comparison) -> str:
-    return _csv(csv_titles(found.runs), csv_rows(found.runs))
+    return runs_of(found.runs).csv
 
 
 def grid_as_csv(found: Comparison) -> str:
-    return _csv(GRID_COLUMNS, [[getattr(cell, name) for name in GRID_COLUMNS] for cell in found.grid])
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return file.getvalue()
+    return comparison.grid_as_csv(found)

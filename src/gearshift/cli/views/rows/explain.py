@@ -18,9 +18,10 @@ from gearshift.cli.common.tables import (
 )
 from gearshift.gear import LoadRange
 from gearshift.objective import Objective
-from gearshift.planner.explain import Explanation, Neighbour, NextCascade, RangeExplanation, Unplaced
+from gearshift.planner.explain import Explanation, NextCascade, RangeExplanation, Unplaced
 from gearshift.planner.explain_together import NextTuple, PipelineRange, TogetherExplanation
 from gearshift.planner.joint.tried import Bottleneck
+from gearshift.planner.what_if import Neighbour
 from gearshift.reporting.gear_rows import GearRow, gear_rows
 from gearshift.reporting.headline import counted, percentile_name
 from gearshift.result import ServingResult

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def show(output: Output, run: "Replay | dict[str, Replay]", target: str) -> None:
-    from gearshift.reporting.measured_file import course_of
+    from gearshift.reporting.runs import measured_series
 
     runs = run if isinstance(run, dict) else {"replay": run}
-    facts = {name: one.as_json() | {"over_time": course_of(one)} for name, one in runs.items()}
+    facts = {name: one.as_json() | {"over_time": measured_series("", one).course} for name, one in runs.items()}
     output.json({"pipelines": facts} if isinstance(run, dict) else facts["replay"])
     output.show(results_table(f"Measured at {target}", [(name, one.result) for name, one in runs.items()]))
     for one in runs.values():

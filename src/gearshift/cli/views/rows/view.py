@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gearshift.cli.common.output import Output
-from gearshift.cli.common.view import Compared, Planned, View
+from gearshift.cli.common.view import Compared, Page, Planned, View
 from gearshift.gear import GearPlan
 from gearshift.verbs.kinds.kind import Inputs
 
@@ -31,7 +31,7 @@ class RowsView(View):
 
         return compare.as_csv(compared.found)
 
-    def comparison_page(self, compared: Compared) -> str:
+    def comparison_page(self, compared: Compared) -> Page:
         from gearshift.cli.views.rows import compare
 
         return compare.page(compared)

@@ -2,27 +2,17 @@
 
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
-from gearshift.cli.common.view import Compared
+from gearshift.cli.common.view import Compared, Page
 from gearshift.planner.language.compared.compare import LanguageComparison
-from gearshift.reporting.language.comparison import (
-    FORMATS,
-    Formats,
-    cells,
-    comparison_as_csv,
-    in_tables,
-    language_comparison_page,
-    limit_text,
-    worth_text,
-)
-
-IN_TERMINAL: Formats = {**FORMATS, "share": percent, "seconds": milliseconds}
+from gearshift.reporting.comparison import FORMATS
+from gearshift.reporting.language.comparison import language_comparison_sections, language_runs, worth_text
 
 
 def show(output: Output, compared: Compared) -> None:
-    found = compared.found
-    rows = table("Plans as predicted", *(column.title or limit_text(found) for column in in_tables(found)))
-    for run in found.runs:
-        rows.add_row(*cells(run, found, IN_TERMINAL))
+    found, shown = compared.found, language_runs(compared.found)
+    rows = table("Plans as predicted", *shown.titles)
+    for _, cells in shown.cells({**FORMATS, "share": percent, "seconds": milliseconds}):
+        rows.add_row(*cells)
     output.show(rows)
     for run in found.runs:
         if run.error is not None:
@@ -36,9 +26,9 @@ def show(output: Output, compared: Compared) -> None:
 
 
 def as_csv(found: LanguageComparison) -> str:
-    return comparison_as_csv(found)
+    return language_runs(found).csv
 
 
-def page(compared: Compared) -> str:
+def page(compared: Compared) -> Page:
     note = f"Profile {compared.paths[0]}, trace {compared.traces}."
-    return language_comparison_page(compared.found, title="Planners of language models", note=note)
+    return Page("Planners of language models", note, language_comparison_sections(compared.found))

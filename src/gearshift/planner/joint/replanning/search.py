@@ -10,7 +10,8 @@ tuple carries a load alone, all gears get them.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 import msgspec
@@ -18,13 +19,13 @@ import numpy as np
 
 from gearshift.errors import Infeasible, require
 from gearshift.gear import Gear, GearPlan, LoadRange
-from gearshift.placement import Placement
-from gearshift.planner.joint.fastest_path import fastest_path
-from gearshift.planner.joint.off_front import OffFront
-from gearshift.planner.joint.placing import place
+from gearshift.pipeline import Edge, Node
+from gearshift.planner.contract.planner import Planner, Search
+from gearshift.planner.joint.candidates import OffFront, tuples_of
 from gearshift.planner.joint.replanning.choices import choosing_everywhere, keeps, on_trace, result_of, with_choices
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits
+from gearshift.planner.joint.steady import Candidate, SteadyTuples, most_visits, place
+from gearshift.planner.space.beside import without_idle_models
 from gearshift.planner.space.bisection import last_that_holds
 from gearshift.planner.space.request import Progress, load_ranges, silent
 from gearshift.profiles.profile import PART_A, PART_B
@@ -47,6 +48,17 @@ class Confirmed(NamedTuple):
     margin: float
     on_part_a: Simulation
     predicted: ServingResult
+
+
+def _best_within(so_far: Search[PipelineRequest]) -> GearPlan:
+    tuples = tuples_of(so_far.request)
+    front = tuples.candidates(tuples.front().chosen)
+    placed = {model for candidate in front for model in candidate.models}
+    off_front = OffFront(tuples.of_models(placed))
+    return plan_pipeline(so_far.request, front, off_front=off_front, progress=so_far.report)
+
+
+PLANNER = Planner(name="joint", best_within=_best_within, certifies=True)
 
 
 def plan_pipeline(
@@ -77,39 +89,48 @@ def plan_pipeline(
 
 
 def _by_choices_alone(steady: SteadyTuples, front: Sequence[Candidate]) -> Confirmed | None:
-    request, margin = steady.request, steady.request.least_margin
-    for _ in range(MOST_REPAIRS):
+    for margin in _margins(steady.request):
         made = choosing_everywhere(steady, front, margin)
         if made is None:
             return None
-        run = on_trace(made, request, part=PART_A)
-        if keeps(result_of(run, request), request):
-            predicted = replayed(made, request, part=PART_B)
-            if keeps(predicted, request):
-                return Confirmed(made, (), margin, run, predicted)
-        margin *= MARGIN_STEP
+        found, _ = _confirmed(made, (), margin, steady.request)
+        if found is not None:
+            return found
     return None
 
 
 def confirmed(steady: SteadyTuples, assign: Callable[[float], Assignment]) -> Confirmed:
     """The plan of `assign`, which gets the margin to plan for; raises `Infeasible` where none keeps the objective."""
-    request, margin, late = steady.request, steady.request.least_margin, 1.0
-    for _ in range(MOST_REPAIRS):
+    request, late = steady.request, 1.0
+    for margin in _margins(request):
         assignment = assign(margin)
-        made = _plan(steady, assignment)
-        run = on_trace(made, request, part=PART_A)
-        on_part_a = result_of(run, request)
+        found, on_part_a = _confirmed(_plan(steady, assignment), assignment, margin, request)
+        if found is not None:
+            return found
         late = min(late, on_part_a.share_late)
-        if keeps(on_part_a, request):
-            predicted = replayed(made, request, part=PART_B)
-            if keeps(predicted, request):
-                return Confirmed(made, assignment, margin, run, predicted)
-        margin *= MARGIN_STEP
     raise Infeasible(
         f"every plan has {100 * late:.3g} % late or more on the trace, with {plain(request.latency_s * 1e3)} ms allowed"
         f" for {100 * request.objective.percentile:.4g} %",
         by_load=False,
     )
+
+
+def _margins(request: PipelineRequest) -> Iterator[float]:
+    margin = request.least_margin
+    for _ in range(MOST_REPAIRS):
+        yield margin
+        margin *= MARGIN_STEP
+
+
+def _confirmed(
+    made: GearPlan, assignment: Assignment, margin: float, request: PipelineRequest
+) -> tuple[Confirmed | None, ServingResult]:
+    """The plan if it keeps the objective on part A and then on part B, and its result on part A."""
+    run = on_trace(made, request, part=PART_A)
+    on_part_a = result_of(run, request)
+    if keeps(on_part_a, request) and keeps(predicted := replayed(made, request, part=PART_B), request):
+        return Confirmed(made, assignment, margin, run, predicted), on_part_a
+    return None, on_part_a
 
 
 def assigned(
@@ -160,18 +181,6 @@ def _plan(steady: SteadyTuples, assignment: Assignment) -> GearPlan:
     return request.plan(steady.placement, gears)
 
 
-def _without_idle_models(made: GearPlan, request: PipelineRequest) -> GearPlan:
-    gears = made.pipeline.gears
-    used = {m for gear in gears for cascades in gear.cascades.values() for c in cascades for m in c.models}
-    kept = tuple(replica for replica in made.placement.replicas if replica.model in used)
-    ids = {replica.id for replica in kept}
-    fewer = [
-        msgspec.structs.replace(gear, replicas=tuple(one for one in gear.replicas if one.replica in ids))
-        for gear in gears
-    ]
-    return request.plan(Placement(replicas=kept), fewer)
-
-
 def finished(found: Confirmed, request: PipelineRequest) -> GearPlan:
     """The plan without idle models; raises `Infeasible` where it has not the accuracy that was asked for."""
     asked, accuracy = request.objective.accuracy, found.predicted.accuracy
@@ -181,12 +190,7 @@ def finished(found: Confirmed, request: PipelineRequest) -> GearPlan:
             nearest_accuracy=int(accuracy * 1e4) / 1e4,
             by_load=False,
         )
-    made = _without_idle_models(found.plan, request)
-    return msgspec.structs.replace(made, predictions={request.name: found.predicted}, unfinished=found.plan.unfinished)
-
-
-def signed(made: GearPlan, planner: str) -> GearPlan:
-    return msgspec.structs.replace(made, planner=planner)
+    return msgspec.structs.replace(without_idle_models(found.plan), predictions={request.name: found.predicted})
 
 
 def too_slow(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, load_qps: float) -> Infeasible:
@@ -215,3 +219,29 @@ def too_slow(steady: SteadyTuples, cheapest: Candidate, load_range: LoadRange, l
 
 def _ranges(request: PipelineRequest) -> list[LoadRange]:
     return load_ranges(np.array(request.upper_ends()))
+
+
+class Path(NamedTuple):
+    """Nodes from an entry to the output, and the seconds of one item at each of them together."""
+
+    nodes: tuple[str, ...]
+    run_s: float
+
+
+def fastest_path(nodes: Mapping[str, Node], edges: Sequence[Edge], output: str, run_s: Mapping[str, float]) -> Path:
+    """The longest of the ways to a node that every request takes, else the shortest of all.
+
+    `run_s` has the seconds of one item at each node, with its fastest model. Each fan-out has a row.
+    """
+    paths, always = dict[str, Path](), set[str]()
+    to = {name: [edge for edge in edges if edge.to == name] for name in nodes}
+    for name in TopologicalSorter({name: [edge.from_ for edge in of] for name, of in to.items()}).static_order():
+        before = to[name]
+        sure = [edge for edge in before if edge.when is None and edge.from_ in always]
+        if sure or not before:
+            always.add(name)
+        waits = bool(sure) and nodes[name].join == "all"
+        ways = [paths[edge.from_] for edge in (sure if waits else before)] or [Path((), 0.0)]
+        way = (max if waits else min)(ways, key=lambda path: path.run_s)
+        paths[name] = Path((*way.nodes, name), way.run_s + run_s[name])
+    return paths[output]

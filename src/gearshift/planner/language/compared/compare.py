@@ -1,21 +1,104 @@
 """Planners of language models side by side, with a control: the best plan where certainties are permuted."""
 
-import time
 from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from gearshift.errors import GearshiftError, require
+from gearshift.errors import require
 from gearshift.objective import Metric
-from gearshift.planner.compare import INTERRUPTED
-from gearshift.planner.language import planners
-from gearshift.planner.language.compared.shared import SharedSearches
+from gearshift.planner.compare import INTERRUPTED, ran
+from gearshift.planner.contract.planner import Search
+from gearshift.planner.language.planners import LanguagePlanner, Searches
 from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.language.search import LanguageSearch
+from gearshift.planner.planners import DEFAULT, named, require_planner
 from gearshift.planner.space.request import Progress, silent
 from gearshift.plans.prices import price_per_hour
+from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
+from gearshift.workload import Trace
+
+# Profiles to hold a plan's gain against: certainties that rank nothing, and certainties that know.
+#
+# Splitting requests under load gains by itself, so what certainty is worth is the difference to a plan
+# whose certainties were permuted.
+
+
+def permuted(profile: LanguageProfile, *, seed: int = 0) -> LanguageProfile:
+    """The profile with each model's certainties dealt to other prompts of the same part."""
+    generator = np.random.default_rng([seed, 0x9E])
+    answers = profile.answers
+    certainty = answers.certainty.copy()
+    for model in range(len(answers.models)):
+        for part in (PART_A, PART_B):
+            mine = answers.indices(part)
+            certainty[model, mine] = answers.certainty[model, generator.permutation(mine)]
+    return replace(profile, answers=replace(answers, certainty=certainty))
+
+
+# Searches of a comparison that know what those before them found.
+#
+# Planners and limits have placements and simulations in common, and single models and splits by id
+# are the same whatever the certainties.
+
+
+class SharedSearches:
+    """Searches for requests that differ in latency alone, one after another; any other request begins anew.
+
+    With a budget each search is by itself, so that none has the time of another.
+    """
+
+    def __init__(self) -> None:
+        self._first: LanguageSearch | None = None
+        self._permuted: dict[int, LanguageSearch] = {}
+
+    def of(
+        self, request: LanguageRequest, so_far: Search[LanguageRequest], *, single_models: bool = False
+    ) -> LanguageSearch:
+        if request.budget_s is not None or request.objective.latency_s is None:
+            return LanguageSearch(request, so_far, single_models=single_models)
+        return self._begun(request).within(request.latency_s, so_far, single_models=single_models)
+
+    def permuted(self, seed: int) -> Searches:
+        """Searches where certainties are permuted."""
+
+        def search_for(
+            request: LanguageRequest, so_far: Search[LanguageRequest], *, single_models: bool = False
+        ) -> LanguageSearch:
+            if request.budget_s is not None or request.objective.latency_s is None:
+                other = replace(request, profile=permuted(request.profile, seed=seed))
+                return LanguageSearch(other, so_far, single_models=single_models)
+            first = self._begun(request)
+            if seed not in self._permuted:
+                self._permuted[seed] = first.with_certainties_of(permuted(request.profile, seed=seed))
+            self._permuted[seed].known.clear()  # its simulations, of which few are asked for again
+            return self._permuted[seed].within(request.latency_s, so_far, single_models=single_models)
+
+        return search_for
+
+    def _begun(self, request: LanguageRequest) -> LanguageSearch:
+        if self._first is None or not _alike_but_for_latency(self._first.request, request):
+            self._first, self._permuted = LanguageSearch(request, Search(request)), {}
+            self._first.begins_alone = True
+        return self._first
+
+
+def _alike_but_for_latency(one: LanguageRequest, other: LanguageRequest) -> bool:
+    one, other = one.within(None), other.within(None)
+    return all(_same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Trace) and isinstance(other, Trace):
+        return one.duration_s == other.duration_s and np.array_equal(one.arrivals_ns, other.arrivals_ns)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return one is other or bool(one == other)
+
 
 CONTROL = "permuted"
 """In place of a planner: the planner `optimal` with certainties that rank nothing."""
@@ -66,7 +149,7 @@ def compare_language(
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         if name != CONTROL:
-            planners.named(name)
+            require_planner(name, "tokens")
     require(bool(wanted and requests), "nothing to compare", remedy="name planners, devices and limits")
     shared = SharedSearches()
     jobs, runs = [(name, request) for request in requests for name in wanted], list[LanguageRun]()
@@ -81,7 +164,7 @@ def compare_language(
             raise
         progress(f"interrupted: {len(runs)} of {len(jobs)} runs are kept", len(runs) / len(jobs))
         error = {"kind": INTERRUPTED, "message": "ended before it had a plan"}
-        runs += [_told(name, request, error=error) for name, request in jobs[len(runs) :]]
+        runs += [_told(name, request, planning_s=0.0, error=error) for name, request in jobs[len(runs) :]]
     return LanguageComparison(
         metric=requests[0].metric,
         percentile=requests[0].objective.percentile,
@@ -91,33 +174,28 @@ def compare_language(
 
 
 def _control(request: LanguageRequest, shared: SharedSearches) -> LanguageRun:
-    runs = [_run(CONTROL, planners.DEFAULT, request, shared.permuted(seed)) for seed in range(CONTROLS)]
+    runs = [_run(CONTROL, DEFAULT, request, shared.permuted(seed)) for seed in range(CONTROLS)]
     known = sorted((run for run in runs if run.predicted is not None), key=_quality)
     return known[len(known) // 2] if known else runs[0]
 
 
-def _run(shown: str, planner: str, request: LanguageRequest, search_for: planners.Searches) -> LanguageRun:
-    began, found = time.perf_counter(), dict[str, Any]()
-    try:
-        made = planners.plan(planner, request, so_far_at_ctrl_c=False, search_for=search_for)
-        found = {
-            "predicted": made.predictions[made.name],
-            "gears": len(made.pipeline.gears),
-            "unfinished": made.unfinished,
-        }
-    except GearshiftError as known:
-        found = {"error": known.facts()}
-    return _told(shown, request, planning_s=time.perf_counter() - began, **found)
+def _run(shown: str, planner: str, request: LanguageRequest, search_for: Searches) -> LanguageRun:
+    def planned() -> dict[str, Any]:
+        one: LanguagePlanner = named(planner, "tokens")  # type: ignore[assignment]
+        made = one.with_searches(search_for).plan(request, keeps_at_ctrl_c=False)
+        gears, predicted = len(made.pipeline.gears), made.predictions[made.name]
+        return {"predicted": predicted, "gears": gears, "unfinished": made.unfinished}
+
+    return _told(shown, request, **ran(planned))
 
 
 def _told(shown: str, request: LanguageRequest, **found: Any) -> LanguageRun:
-    known: dict[str, Any] = {"planning_s": 0.0, **found}
     return LanguageRun(
         planner=shown,
         devices=len(request.hardware.devices),
         limit_s=request.latency_s,
         price_per_hour=price_per_hour(request.hardware),
-        **known,
+        **found,
     )
 
 
@@ -128,5 +206,5 @@ def _quality(run: LanguageRun) -> float:
 def _worth(runs: Sequence[LanguageRun]) -> Iterable[tuple[int, float, float]]:
     control = {(run.devices, run.limit_s): _quality(run) for run in runs if run.planner == CONTROL}
     for run in runs:
-        if run.planner == planners.DEFAULT and np.isfinite(control.get((run.devices, run.limit_s), np.nan)):
+        if run.planner == DEFAULT and np.isfinite(control.get((run.devices, run.limit_s), np.nan)):
             yield run.devices, run.limit_s, _quality(run) - control[run.devices, run.limit_s]

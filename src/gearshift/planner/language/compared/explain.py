@@ -1,5 +1,6 @@
 """Explain a plan of language models: what its gears cost, what more quality would break, what certainty is worth."""
 
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -7,25 +8,85 @@ import numpy as np
 from msgspec import UNSET
 
 from gearshift.cascade import Cascade
+from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, LoadRange
+from gearshift.hardware import Hardware, is_remote
 from gearshift.objective import Objective
-from gearshift.planner.contract.so_far import TimedSearch
+from gearshift.planner.contract.planner import Search
 from gearshift.planner.language.candidates import BY_ID, Stage, Stages, fronts, table_of
 from gearshift.planner.language.choices import Choice, GearChoice, PlanMaker
-from gearshift.planner.language.compared.alone import each_language_alone, request_as_made
-from gearshift.planner.language.compared.control import permuted
-from gearshift.planner.language.load import device_s
+from gearshift.planner.language.compared.compare import permuted
+from gearshift.planner.language.layouts import device_s, layouts
 from gearshift.planner.language.replays import Replays, replayed, workloads_of
-from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.language.request import MEMORY_SHARE, LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
 from gearshift.planner.one_alone import OneAlone
 from gearshift.planner.space.request import Progress, silent
+from gearshift.profiles.engines.contexts import answerable
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, LanguageProfile
 from gearshift.profiles.profile import PART_A, PART_B
 from gearshift.result import ServingResult
 from gearshift.simulator.engines.simulate_language import simulate_language
 from gearshift.workload import Trace
+
+# One language model in place of a plan's cascades: what the same devices would do with it, by simulation.
+
+
+def request_as_made(plan: GearPlan, profile: LanguageProfile, trace: Trace) -> LanguageRequest:
+    pipeline = plan.pipeline
+    assert pipeline.objective.metric is not UNSET
+    trace, _ = answerable(trace, engine_tables(plan, profile).engines)
+    share = pipeline.asked.memory_share if pipeline.asked else UNSET
+    return LanguageRequest(
+        profile=profile,
+        trace=trace,
+        hardware=plan.hardware,
+        objective=pipeline.objective,
+        prompt_tokens=trace.prompt_tokens,
+        output_tokens=trace.output_tokens,
+        load_unit=pipeline.load_unit,
+        memory_share=MEMORY_SHARE if share is UNSET else share,
+        most_gears=100,
+        seed=plan.seed,
+    )
+
+
+def each_language_alone(
+    plan: GearPlan, profile: LanguageProfile, trace: Trace, *, progress: Progress = silent
+) -> tuple[OneAlone, ...]:
+    """Each model of the profile, alone on the devices that it fits, simulated on the trace with prompts of part B.
+
+    Of several layouts it has that with the least work on the busiest device. Devices that are endpoints serve
+    the models that they are named after, and rest where that is another.
+    """
+    request = request_as_made(plan, profile, trace)
+    answers, workload = LanguageSearch(request, Search(request)).answers, request.workload(PART_B)
+    found = []
+    for number, model in enumerate(profile.models):
+        progress(f"{model} alone", number / len(profile.models))
+        models, table = {plan.name: model}, table_of([(Stage(number),)], answers)
+        try:
+            placements = layouts(profile, _for(model, plan), memory_share=request.memory_share, models=(model,))
+        except InvalidInput as error:
+            found.append(OneAlone(models=models, reason=str(error)))
+            continue
+        makers = [PlanMaker(request, placement, table) for placement in placements]
+        maker = min(makers, key=lambda maker: float(maker.bottleneck_s[0]))
+        run = simulate_language(maker.tables(maker.constant(0)), profile, workload)
+        found.append(OneAlone(models=models, predicted=run.result(profile, plan.pipeline.objective)))
+    return tuple(found)
+
+
+def _for(model: str, plan: GearPlan) -> Hardware:
+    """The devices that may serve a model: all, but of endpoints those that are named after it."""
+    devices = plan.hardware.devices
+    if not all(is_remote(device.kind) for device in devices):
+        return plan.hardware
+    own = tuple(device for device in devices if model in (device.id, device.id.rpartition("-")[0]))
+    require(bool(own), f"no endpoint of the plan serves model {model!r}")
+    return msgspec.structs.replace(plan.hardware, devices=own)
+
 
 CANDIDATES = 24
 
@@ -104,9 +165,7 @@ def explain_language(
     progress("replaying the trace", 0.95)
     tables, on_b = engine_tables(plan, profile), workloads_of(request, PART_B)
     result = simulate_language(tables, profile, on_b[0]).result(profile, pipeline.objective)
-    other = LanguageRequest(
-        **{name: getattr(request, name) for name in request.__dataclass_fields__} | {"profile": permuted(profile)}
-    )
+    other = replace(request, profile=permuted(profile))
     worth = replayed(request, tables, on_b).quality - replayed(other, tables, on_b).quality
     return LanguageExplanation(
         objective=pipeline.objective,
@@ -131,7 +190,7 @@ def stages_of(cascade: Cascade, models: tuple[str, ...]) -> Stages:
 
 def _as_choice(plan: GearPlan, request: LanguageRequest) -> tuple[PlanMaker, Choice]:
     """The plan's gears among the candidates of its placement; shares of load are as the planner balances them."""
-    search = LanguageSearch(request, TimedSearch(None))
+    search = LanguageSearch(request, Search(request))
     models = request.profile.models
     everything = PlanMaker(request, plan.placement, search.table)
     usable = np.flatnonzero(np.isfinite(everything.bottleneck_s))

@@ -5,7 +5,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gearshift.clock import NS_PER_S
 from gearshift.errors import printable
+from gearshift.request import Outcome
 from gearshift.runtime.engines.answers.endings import Ending, ending_of
 from gearshift.runtime.engines.answers.given_tokens import GivenTokens
 from gearshift.runtime.engines.answers.growth import Growth
@@ -331,6 +333,25 @@ class AnswerStream:
     def _give_back_kept(self) -> None:
         self._memory.held_bytes -= self._kept_bytes
         self._kept_bytes = 0
+
+    @property
+    def seen_ns(self) -> int:
+        """When the client sees the first of it, of one that is not streamed all."""
+        return max(self.last_ns, self.answered_ns) if self.request.seen_whole else self.answered_ns
+
+    def times_s(self) -> dict[str, float]:
+        """From arrival to the first token and to the last, and from the first to the decision."""
+        return {
+            "ttft_s": (self.answered_ns - self.arrived_ns) / NS_PER_S,
+            "decision_s": (self.answered_ns - (self.first_ns or self.answered_ns)) / NS_PER_S,
+            "total_s": (max(self.last_ns, self.answered_ns) - self.arrived_ns) / NS_PER_S,
+        }
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.seen_ns > self.asked.deadline_ns:
+            return "late"
+        return "degraded" if self.request.degraded else "answered"
 
     @property
     def answers_certainty(self) -> float:

@@ -63,7 +63,7 @@ class EngineProcess:
                 sys.executable,
                 "-P",
                 "-m",
-                "gearshift.runtime.engines.replicas.supervise",
+                SUPERVISOR,
                 cores,
                 *self._command(self.port),
             ),

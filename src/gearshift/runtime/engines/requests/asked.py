@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gearshift.language_workload import number_of_id
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.engines.requests.engine_request import NO_MOST_TOKENS, StageVisit
+from gearshift.runtime.service.room import Client
 
 CHAT, TEXT = "/chat/completions", "/completions"
 REQUEST_BYTES, FIELD_BYTES = 6 << 10, 256
@@ -35,9 +37,12 @@ class Asked:
     whole: bool = False
     streamed: bool = True
     """Whether the client sees the answer as it comes, or once it is whole."""
+    include_usage: bool = False
+    """Whether a stream ends with the usage."""
     id: str = ""
-    deadline_s: float | None = field(default=None)
-    """From now, where the client has one."""
+    deadline_ns: int = NO_DEADLINE_NS
+    """The client's, on the service's clock."""
+    client: Client = field(default_factory=Client, repr=False)
     visited: Callable[[StageVisit], None] | None = None
     """Called for each stage when it has ended."""
     echoes: bool = field(init=False)

@@ -43,8 +43,9 @@ class EngineRequest:
     """`by_id` is a number in [0, 1) made from its id; `prompt_tokens` (models,) differ by tokenizer.
 
     With `whole` all stages decide at the end of their answers; with `last_alone` it begins at the
-    last stage, which answers. `deadline_ns` is the client's, for what it sees first. The router sets
-    what follows.
+    last stage, which answers. `deadline_ns` is the client's, for what it sees first, less a margin: it
+    orders what waits, and ends a cascade. After `refuse_after_ns` nothing is given to those who have
+    seen nothing; `seen_whole` requests see all of their answer or nothing. The router sets what follows.
     """
 
     number: int
@@ -55,6 +56,8 @@ class EngineRequest:
     whole: bool = False
     last_alone: bool = False
     deadline_ns: int = NO_DEADLINE_NS
+    refuse_after_ns: int = NO_DEADLINE_NS
+    seen_whole: bool = False
     model: int = NOWHERE
     """The model that it waits for, runs on, or was answered by."""
     stage: int = 0
@@ -90,6 +93,12 @@ class EngineRequest:
     """The time that its first token was expected to take when it was sent."""
     first_token_came_ns: int = 0
     hedge: "Hedge | None" = None
+
+    @property
+    def ends_ns(self) -> int:
+        """When it ends with what there is; where that is nothing, only if late answers are refused."""
+        has_nothing = self.tokens == 0 and self.whole_answer_of == NOWHERE
+        return self.refuse_after_ns if has_nothing else self.deadline_ns
 
 
 class Hedge(NamedTuple):

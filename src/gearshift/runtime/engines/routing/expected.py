@@ -6,6 +6,7 @@ from gearshift.policies.engines.first_token import first_token_ns, hedge_after_n
 from gearshift.policies.slowdown import learnt
 from gearshift.policies.watch.lost_workers import HANG_FACTOR, hangs_after_ns
 from gearshift.profiles.engines.engine_tables import EngineTables
+from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.engines.requests.engine_request import EngineRequest
 from gearshift.runtime.engines.routing.availability import Availability
 from gearshift.runtime.engines.routing.gear_in_force import GearInForce
@@ -64,6 +65,22 @@ class Expected:
             prompt_ns,
         )
         return int((predicted_ns + decoding_ns) * self.slowdown[model])
+
+    def first_stage_ns(self, request: EngineRequest) -> tuple[int, int, int]:
+        """Time until the first stage of a request that comes now has decided; the same if it were alone.
+
+        And from then until its answer is whole.
+        """
+        stage = self._gears.first_stage(request)
+        model = self._gears.models[stage]
+        alone_ns = self.decision_ns(request, model, stage, alone=True)
+        return self.decision_ns(request, model, stage), alone_ns, self.whole_ns(request, model)
+
+    def is_late(self, request: EngineRequest, model: int, now_ns: int) -> bool:
+        """Whether this model, from now on, would decide after the deadline."""
+        if request.deadline_ns == NO_DEADLINE_NS:
+            return False
+        return now_ns + self.decision_ns(request, model, self._gears.stage_of(model)) > request.deadline_ns
 
     def whole_ns(self, request: EngineRequest, model: int) -> int:
         """Time from the first token of an answer to its last."""

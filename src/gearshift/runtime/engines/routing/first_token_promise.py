@@ -2,19 +2,19 @@
 
 from collections import deque
 
-from gearshift.clock import NS_PER_S, to_ns
+from gearshift.clock import NS_PER_S
 from gearshift.errors import QueueFull
-from gearshift.policies.deadlines import margin_ns
+from gearshift.policies.deadlines import aimed_ns, margin_ns
 from gearshift.policies.engines.first_token import USABLE_PERCENT, in_time
 from gearshift.request import NO_DEADLINE_NS
 from gearshift.runtime.engines.requests.asked import Asked
 from gearshift.runtime.engines.requests.engine_request import EngineRequest
 from gearshift.runtime.engines.routing.router import EngineRouter
+from gearshift.runtime.service.room import whole_seconds
 
 WAY_NS = 2_000_000
 """From this process to its client and back."""
 MOST_OVERSHOOTS = 100
-LONGEST_RETRY_S = 60
 
 
 class FirstTokenPromise:
@@ -31,33 +31,29 @@ class FirstTokenPromise:
 
         An answer that is not streamed is seen when it is whole, which counts where it could be in time.
         """
-        left_ns, percent, deadline_s = self.objective_ns, USABLE_PERCENT, asked.deadline_s
-        if deadline_s is not None:
-            left_ns, percent = max(0, to_ns(deadline_s) - self.margin_ns), 100
-            request.deadline_ns = NO_DEADLINE_NS if self.gives_late_answers else now_ns + left_ns
-        if left_ns is None or (deadline_s is not None and self.gives_late_answers):
+        left_ns, percent, has_deadline = self.objective_ns, USABLE_PERCENT, asked.deadline_ns != NO_DEADLINE_NS
+        request.seen_whole = not asked.streamed
+        if has_deadline:
+            request.deadline_ns = aimed_ns(asked.deadline_ns, margin_ns(self._overshoots_ns, WAY_NS))
+            if self.gives_late_answers:
+                return
+            request.refuse_after_ns = request.deadline_ns
+            left_ns, percent = max(0, request.deadline_ns - now_ns), 100
+        if left_ns is None:
             return
         predicted_ns, alone_ns, whole_ns = router.predicted_ns(request, now_ns)
-        of_whole = not asked.streamed or (self._of_whole and deadline_s is None)
+        of_whole = request.seen_whole or (self._of_whole and not has_deadline)
         if of_whole and in_time(alone_ns + whole_ns, left_ns, 100):
             percent = 100
             predicted_ns, alone_ns = predicted_ns + whole_ns, alone_ns + whole_ns
         if predicted_ns <= alone_ns or in_time(predicted_ns, left_ns, percent):
             return
-        again_s = max(1, min(LONGEST_RETRY_S, -(-(predicted_ns - left_ns * percent // 100) // NS_PER_S)))
+        again_s = whole_seconds(predicted_ns - left_ns * percent // 100)
         predicted = f"its first token is expected after {predicted_ns / NS_PER_S:.2g} s"
         raise QueueFull(
             f"{router.waiting} requests wait already, and {predicted}, which is too late; try again in {again_s} s",
             again_s,
         )
-
-    @property
-    def margin_ns(self) -> int:
-        return margin_ns(self._overshoots_ns, WAY_NS)
-
-    def aimed_s(self, deadline_s: float) -> float:
-        """Seconds until what there is must be given, so that the client sees it by its deadline."""
-        return max(0.0, deadline_s - self.margin_ns / NS_PER_S)
 
     def expired(self, overshoot_ns: int) -> None:
         """A deadline was noticed so much later than it was aimed at."""

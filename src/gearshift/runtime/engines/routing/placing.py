@@ -1,10 +1,9 @@
 """Where a request goes whose replica failed, or whose model takes nothing now."""
 
-from collections.abc import Callable
-
 from gearshift.policies.watch.lost_workers import retry_until_ns
 from gearshift.runtime.engines.requests.engine_request import NOWHERE, EngineRequest
 from gearshift.runtime.engines.routing.availability import Availability
+from gearshift.runtime.engines.routing.expected import Expected
 from gearshift.runtime.engines.routing.gear_in_force import GearInForce
 from gearshift.runtime.faults.ejections import RetryBudget
 
@@ -26,11 +25,11 @@ class Placing:
         budget: RetryBudget,
         objective_ns: int,
         longest_retry_ns: int,
-        is_late: Callable[[EngineRequest, int, int], bool],
+        expected: Expected,
     ) -> None:
         self._available, self._gears, self._models = available, gears, models
         self._objective_ns, self._longest_retry_ns = objective_ns, longest_retry_ns
-        self.budget, self._is_late = budget, is_late
+        self.budget, self._expected = budget, expected
 
     def open_model(self, request: EngineRequest, now_ns: int) -> int:
         """Its model if that takes something soon, else a later stage's that does now, else one worth waiting for.
@@ -64,11 +63,11 @@ class Placing:
     def begin_waiting(self, request: EngineRequest, now_ns: int) -> None:
         """From now it waits for a pause to be over, if it did not do so before."""
         if request.wait_until_ns == 0:
-            request.wait_until_ns = retry_until_ns(now_ns, self._longest_retry_ns, request.deadline_ns, 0)
+            request.wait_until_ns = retry_until_ns(now_ns, self._longest_retry_ns, request.ends_ns, 0)
 
     def may_go_on(self, model: int, request: EngineRequest, now_ns: int) -> bool:
         """Whether a request whose stage is not sure may go to this model: it would answer in time."""
-        return self.is_worth_waiting(model, request, now_ns) and not self._is_late(request, model, now_ns)
+        return self.is_worth_waiting(model, request, now_ns) and not self._expected.is_late(request, model, now_ns)
 
     def _opens_ns(self, model: int, request: EngineRequest) -> int:
         return self._available.opens_ns(model, request.failed_replicas)

@@ -58,7 +58,7 @@ class EngineRouter:
             budget=RetryBudget(sum(self._most_outstanding[: len(tables.replicas)])),
             objective_ns=objective_ns,
             longest_retry_ns=longest_retry_ns,
-            is_late=self._is_late,
+            expected=self.expected,
         )
         self._budget = self._placing.budget
         self.hedging = Hedging(
@@ -148,14 +148,15 @@ class EngineRouter:
             self.requests -= 1
 
     def expired(self, request: EngineRequest, now_ns: int) -> None:
-        """A later stage would answer too late: give what there is, or nothing."""
-        if request.answered:
+        """Its deadline has come: give what there is, or nothing where that would be seen too late."""
+        is_seen_late = request.seen_whole and request.refuse_after_ns != NO_DEADLINE_NS
+        if request.answered and not is_seen_late:
             return
         request.degraded = request.late = True
-        if request.whole_answer_of != NOWHERE:
+        if request.whole_answer_of != NOWHERE and not request.answered:
             self._withdraw(request, now_ns)
             self._answer_with_whole(request, now_ns)
-        elif request.replica != NOWHERE and request.tokens:
+        elif request.replica != NOWHERE and request.tokens and not is_seen_late:
             self._answer(request, now_ns)
         elif self._withdraw(request, now_ns):
             self._give_up(request)
@@ -189,7 +190,7 @@ class EngineRouter:
         for model, queue in enumerate(self.queues):
             while queue and self.available.limits.opens_ns(model) <= now_ns:
                 request = next(iter(queue))
-                if request.deadline_ns < now_ns + request.prompt_ns:
+                if request.refuse_after_ns < now_ns + request.prompt_ns:
                     self.expired(request, now_ns)
                     continue
                 replica = self._with_room(model, request.failed_replicas)
@@ -198,21 +199,9 @@ class EngineRouter:
                 self._send(request, replica, now_ns)
 
     def predicted_ns(self, request: EngineRequest, now_ns: int) -> tuple[int, int, int]:
-        """Time until the first stage of a request that comes now has decided; the same if it were alone.
-
-        And from then until its answer is whole.
-        """
+        """As `Expected.first_stage_ns`, of a request that comes now."""
         self._order(request, now_ns)
-        stage = self.gears.first_stage(request)
-        model, expected = self.gears.models[stage], self.expected
-        alone_ns = expected.decision_ns(request, model, stage, alone=True)
-        return expected.decision_ns(request, model, stage), alone_ns, expected.whole_ns(request, model)
-
-    def _is_late(self, request: EngineRequest, model: int, now_ns: int) -> bool:
-        if request.deadline_ns == NO_DEADLINE_NS:
-            return False
-        stage = self.gears.stage_of(model)
-        return now_ns + self.expected.decision_ns(request, model, stage) > request.deadline_ns
+        return self.expected.first_stage_ns(request)
 
     # Queues and engines --------------------------------------------------------------------------
 

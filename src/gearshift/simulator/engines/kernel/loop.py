@@ -1,5 +1,7 @@
 """The event loop of the kernel for language models."""
 
+from typing import NamedTuple
+
 from gearshift.clock import NEVER_NS
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.simulator.engines.kernel.routing import arrive, dispatch, expect, tick
@@ -16,13 +18,21 @@ def end_steps(plan: Plan, state: State, samples: Samples, out: Outcome, now_ns: 
             end_step(plan, state, samples, out, replica, now_ns)
 
 
+class Given(NamedTuple):
+    plan: Plan
+    state: State
+    samples: Samples
+    out: Outcome
+
+
 @compiled
-def run(plan: Plan, state: State, samples: Samples, out: Outcome) -> None:
+def run(given: Given) -> None:
     """Serve all requests; fills `out`.
 
     At one instant: steps end, requests arrive, the meter ticks, requests are sent, steps begin. The
     replica whose step ends first is found by sums, as a processor guesses the way of a search wrong.
     """
+    plan, state, samples, out = given.plan, given.state, given.samples, given.out
     at, requests = state.run, samples.arrivals_ns.shape[0]
     at.next_tick_ns = METER_WINDOW_NS
     expect(plan, samples)

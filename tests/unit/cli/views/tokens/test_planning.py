@@ -13,7 +13,8 @@ from gearshift.cli.views.tokens.compare import show
 from gearshift.planner.language.compared.compare import LanguageComparison, LanguageRun
 from gearshift.plans.plan_file import read_plan, write_plan
 from gearshift.profiles.engines.store import write_language_profile
-from gearshift.reporting.language.page import language_page
+from gearshift.reporting.drawing.page import html_page
+from gearshift.reporting.language.page import tokens_sections, tokens_shown
 from gearshift.traces.read import write_trace
 from tests.language_profiles import bursty_trace, language_profile
 from tests.language_server import serving
@@ -220,8 +221,8 @@ def test_a_plan_tells_its_cost_and_that_of_other_numbers_of_devices(planned: Pat
     assert f"{2.5 * count:.2f} an hour at 2.50 each" in result.output
     assert "1 more" in result.output[result.output.index("Devices and cost") :]
     assert run("inspect", tmp_path / "plan.json").output.count("an hour") == 1
-    content = read_plan(tmp_path / "plan.json")
-    page = language_page(content, language_profile())
+    profile = language_profile()
+    page = html_page("", "", tokens_sections(tokens_shown(read_plan(tmp_path / "plan.json"), profile), profile))
     assert "<dt>an hour costs</dt>" in page
     assert ">1 more</th>" in page
 

@@ -3,8 +3,7 @@ import pytest
 
 from gearshift.pipeline import Edge, Node
 from gearshift.planner.joint.candidates import candidates_of, single_models
-from gearshift.planner.joint.replanning.budgets import Split, budget_tables, plan_by_budgets
-from gearshift.planner.joint.replanning.choices import on_trace
+from gearshift.planner.joint.replanning.choices import Split, budget_tables, on_trace, plan_by_budgets
 from gearshift.planner.joint.replanning.timed_quality import Outcomes, Query
 from gearshift.profiles.profile import PART_B
 from tests.unit.planner.joint.strips import strips

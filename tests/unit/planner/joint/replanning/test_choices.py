@@ -8,12 +8,11 @@ from msgspec.structs import replace as replace_struct
 from gearshift.cascade import Cascade
 from gearshift.gear import GearPlan
 from gearshift.planner.joint.candidates import candidates_of
-from gearshift.planner.joint.placing import place
 from gearshift.planner.joint.replanning.choices import on_trace, quality_in_time, result_of
 from gearshift.planner.joint.replanning.search import plan_pipeline
-from gearshift.planner.joint.replanning.timed_query import allowing, timed_query
+from gearshift.planner.joint.replanning.timed_quality import allowing, timed_query
 from gearshift.planner.joint.request import PipelineRequest
-from gearshift.planner.joint.steady import SteadyTuples
+from gearshift.planner.joint.steady import SteadyTuples, place
 from gearshift.profiles.profile import PART_A, PART_B
 from tests.unit.planner.joint.strips import NODES, ROWS, strips
 

@@ -2,8 +2,8 @@ from functools import cache
 
 import pytest
 
-from gearshift.planner.language import planners
-from gearshift.planner.language.compared.alone import each_language_alone, request_as_made
+from gearshift.planner import planners
+from gearshift.planner.language.compared.explain import each_language_alone, request_as_made
 from gearshift.planner.one_alone import OneAlone
 from gearshift.profiles.profile import PART_B
 from gearshift.traces.generate import steady

@@ -4,11 +4,10 @@ import pytest
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.language.candidates import answers_of, candidate_table, measured
-from gearshift.planner.language.compared.compare import CONTROL, compare_language
-from gearshift.planner.language.compared.control import oracle, permuted
+from gearshift.planner.language.compared.compare import CONTROL, compare_language, permuted
 from gearshift.planner.language.compared.explain import explain_language, stages_of
-from gearshift.planner.language.planners import plan
 from gearshift.planner.language.request import LanguageRequest
+from gearshift.planner.planners import plan
 from gearshift.profiles.profile import PART_A, PART_B
 from tests.language_profiles import MODELS, bursty_trace, language_profile
 
@@ -38,16 +37,16 @@ def test_permuted_certainties_stay_in_their_part_and_with_their_model() -> None:
     np.testing.assert_array_equal(dealt.answers.quality, profile.answers.quality)
 
 
-def test_an_oracle_is_never_behind_and_a_permutation_is_behind() -> None:
+def test_a_permutation_is_behind() -> None:
     profile = language_profile()
     a = profile.answers.indices(PART_A)
-    best = {}
-    for name, of in (("oracle", oracle(profile)), ("certainty", profile), ("permuted", permuted(profile))):
+    best = []
+    for of in (profile, permuted(profile)):
         table = candidate_table(answers_of(of, a), WORK_S)
         work = table.output_tokens @ WORK_S
         cheap = work <= 0.5 * float((answers_of(of, a).output_tokens.mean(axis=1) * WORK_S)[-1])
-        best[name] = float(table.quality[cheap].max())
-    assert best["oracle"] >= best["certainty"] > best["permuted"]
+        best.append(float(table.quality[cheap].max()))
+    assert best[0] > best[1]
 
 
 @pytest.mark.long

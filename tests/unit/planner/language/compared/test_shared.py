@@ -4,11 +4,11 @@ import pytest
 
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
-from gearshift.planner.contract.so_far import TimedSearch
-from gearshift.planner.language import planners
-from gearshift.planner.language.compared.control import permuted
-from gearshift.planner.language.compared.shared import SharedSearches
+from gearshift.planner import planners
+from gearshift.planner.contract.planner import Search
+from gearshift.planner.language.compared.compare import SharedSearches, permuted
 from gearshift.planner.language.placed import both_parts
+from gearshift.planner.language.planners import LanguagePlanner, Searches
 from gearshift.planner.language.replays import replayed
 from gearshift.planner.language.request import LanguageRequest
 from gearshift.planner.language.search import LanguageSearch
@@ -16,6 +16,11 @@ from gearshift.profiles.engines.engine_tables import engine_tables
 from tests.language_profiles import bursty_trace, language_profile
 
 PROFILE = language_profile()
+
+
+def with_searches(name: str, search_for: Searches) -> LanguagePlanner:
+    planner: LanguagePlanner = planners.named(name, "tokens")  # type: ignore[assignment]
+    return planner.with_searches(search_for)
 
 
 def request(latency_s: float = 0.3) -> LanguageRequest:
@@ -32,10 +37,10 @@ def request(latency_s: float = 0.3) -> LanguageRequest:
 @pytest.mark.long
 def test_model_switching_replays_nothing_that_the_optimal_planner_has_searched_and_is_the_same_plan() -> None:
     shared, asked = SharedSearches(), request()
-    planners.plan("optimal", asked, search_for=shared.of)
-    known = shared.of(asked, TimedSearch(None)).known
+    with_searches("optimal", shared.of).plan(asked)
+    known = shared.of(asked, Search(asked)).known
     before = [(len(one.replays.seen), len(one.confirming.seen)) for one in known.values()]
-    made = planners.plan("model-switching", asked, search_for=shared.of)
+    made = with_searches("model-switching", shared.of).plan(asked)
     assert [(len(one.replays.seen), len(one.confirming.seen)) for one in known.values()] == before
     assert made == planners.plan("model-switching", asked)
 
@@ -43,10 +48,10 @@ def test_model_switching_replays_nothing_that_the_optimal_planner_has_searched_a
 @pytest.mark.long
 def test_one_limit_has_the_plans_that_each_planner_and_the_control_make_alone() -> None:
     shared, asked = SharedSearches(), request()
-    for name in planners.PLANNERS:
-        assert planners.plan(name, asked, search_for=shared.of) == planners.plan(name, asked)
+    for name in planners.for_("tokens"):
+        assert with_searches(name, shared.of).plan(asked) == planners.plan(name, asked)
     for seed in range(2):
-        control = planners.plan("optimal", asked, search_for=shared.permuted(seed))
+        control = with_searches("optimal", shared.permuted(seed)).plan(asked)
         assert control == planners.plan("optimal", replace(asked, profile=permuted(PROFILE, seed=seed)))
 
 
@@ -56,7 +61,7 @@ def test_no_row_is_worse_on_part_a_than_its_plan_alone_whatever_limits_came_befo
     for latency_s in (0.6, 0.2, 0.3):
         asked = request(latency_s)
         on_a, _ = both_parts(asked)
-        rows = [planners.plan("optimal", asked, search_for=search_for) for search_for in (shared.of, LanguageSearch)]
+        rows = [with_searches("optimal", search_for).plan(asked) for search_for in (shared.of, LanguageSearch)]
         together, alone = (replayed(asked, engine_tables(made, PROFILE), on_a).quality for made in rows)
         assert together >= alone
 
@@ -64,14 +69,14 @@ def test_no_row_is_worse_on_part_a_than_its_plan_alone_whatever_limits_came_befo
 @pytest.mark.long
 def test_the_control_searches_no_space_anew_that_looks_at_no_certainty(monkeypatch: pytest.MonkeyPatch) -> None:
     shared, asked, searched = SharedSearches(), request(), list[int]()
-    planners.plan("optimal", asked, search_for=shared.of)
+    with_searches("optimal", shared.of).plan(asked)
     inner = LanguageSearch._searched
     monkeypatch.setattr(
         LanguageSearch,
         "_searched",
         lambda search, space, carried: searched.append(space) or inner(search, space, carried),
     )
-    planners.plan("optimal", asked, search_for=shared.permuted(0))
+    with_searches("optimal", shared.permuted(0)).plan(asked)
     assert searched == [2]
 
 
@@ -79,7 +84,7 @@ def test_searches_are_shared_for_another_latency_alone_and_without_a_budget() ->
     shared = SharedSearches()
 
     def found(asked: LanguageRequest) -> object:
-        return shared.of(asked, TimedSearch(None)).found
+        return shared.of(asked, Search(asked)).found
 
     assert found(request()) is found(request(0.6))
     assert found(request()) is not found(replace(request(), seed=1))

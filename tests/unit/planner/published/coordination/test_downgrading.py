@@ -1,7 +1,7 @@
 import pytest
 
 from gearshift.cascade import Cascade
-from gearshift.planner.published.coordination.downgrading import Choices, NotAccurate
+from gearshift.planner.published.coordination.problem import Choices, NotAccurate
 from gearshift.planner.space.cascade_search import CandidateCascade
 
 

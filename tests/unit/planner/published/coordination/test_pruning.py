@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gearshift.planner.published.coordination.load_balance import FULL, SLACK, least_utilisation
-from gearshift.planner.published.coordination.pruning import DoesNotFit, prune, utility
+from gearshift.planner.published.coordination.load_balance import (
+    FULL,
+    SLACK,
+    DoesNotFit,
+    least_utilisation,
+    prune,
+    utility,
+)
 from gearshift.planner.space.hosts import Held, Host, count_of, seconds_held
 
 MODELS = ("big", "mid", "small")

@@ -4,7 +4,7 @@ from gearshift.cascade import Cascade
 from gearshift.hardware import identical_devices
 from gearshift.objective import Objective
 from gearshift.planner.evaluate.steady_state import SAMPLES, SteadyState
-from gearshift.planner.published.coordination.queue_lengths import tune
+from gearshift.planner.published.coordination.load_balance import tune
 from gearshift.planner.space.hosts import place_everywhere
 from tests.unit.planner.little import PROFILE
 

@@ -372,10 +372,22 @@ def test_the_earliest_deadline_goes_first() -> None:
     assert list(router.queues[SMALL]) == [asked[3], asked[1], asked[2]]
 
 
+def test_a_request_that_may_be_late_is_ordered_by_its_deadline_and_sent_all_the_same() -> None:
+    router, asked = Router(SMALL_ALONE, most_outstanding=1), [request(number) for number in range(3)]
+    router.begin(request(3))
+    for one, deadline_ns in zip(asked, (9 * S, 8 * S, 1), strict=True):
+        one.deadline_ns = deadline_ns
+        router.begin(one, 2)
+    assert list(router.queues[SMALL]) == [asked[2], asked[1], asked[0]]
+    router.ended(next(iter(router.ends.running)), None, 200)
+    router.dispatch(200)
+    assert (asked[2].late, list(router.ends.running)) == (False, [asked[2]])
+
+
 def test_a_request_whose_deadline_cannot_be_kept_is_sent_nowhere() -> None:
     router = Router(SMALL_ALONE, most_outstanding=1)
     running, late = request(0), request(1)
-    late.deadline_ns = 100
+    late.deadline_ns = late.refuse_after_ns = 100
     router.begin(running)
     router.begin(late, 1)
     router.ended(running, None, 200)

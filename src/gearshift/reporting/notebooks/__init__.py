@@ -1,1 +1,0 @@
-"""Plans and results as HTML in the cells of notebooks."""

@@ -1,0 +1,1 @@
+"""Plans of operators: their tasks, services, core scaling and planning anew."""

@@ -1,0 +1,1 @@
+"""How Numba compiles for us, and where it keeps what it has compiled."""
