@@ -17,10 +17,10 @@ import numpy as np
 from benchmarks.llm.fitting import RecordedSpan, fit_added
 from benchmarks.shared.arguments import data_of, parser_of
 from benchmarks.shared.bars import Bars
+from benchmarks.shared.engine_runs import EngineRun, run_by_steps
 from benchmarks.shared.tables import print_table
 from gearshift.clock import NS_PER_S
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, curve_from_rows
-from gearshift.simulator.engines.runs import EngineRun, run_by_steps
 
 FITTED, PREDICTED = "batch512", "batch1024"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gearshift.clock import NEVER_NS, NS_PER_S, ManualClock
+from gearshift.clock import NEVER_NS, NS_PER_S
 from gearshift.decisions import Ending, LogRow
 from gearshift.plans.plan_tables import PlanTables
 from gearshift.policies.cores.demand import SharedCores
@@ -21,6 +21,7 @@ from gearshift.runtime.router.router import Router
 from gearshift.workload import Workload
 from tests.conformance.emulated_cores import EmulatedCores
 from tests.conformance.recorded_passing import RecordedPassing
+from tests.manual_clock import ManualClock
 
 
 @dataclass(frozen=True, slots=True)

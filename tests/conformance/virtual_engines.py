@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from gearshift.clock import NEVER_NS, ManualClock, to_ns
+from gearshift.clock import NEVER_NS, to_ns
 from gearshift.decisions import LogRow
 from gearshift.language_workload import LanguageWorkload
 from gearshift.policies.engines.deciding import DECIDES_AT_END
@@ -16,6 +16,7 @@ from gearshift.profiles.engines.language_profile import DECIDE_AT_TOKENS, Langua
 from gearshift.profiles.engines.stepping import Engine, Generation, Step
 from gearshift.runtime.engines.requests.engine_request import EngineRequest
 from gearshift.runtime.engines.routing.router import EngineRouter
+from tests.manual_clock import ManualClock
 
 
 @dataclass(slots=True, eq=False)

@@ -110,12 +110,8 @@ class HttpClient:
         head += "".join([f"{name}: {value}\r\n" for name, value in (headers or {}).items()])
         return head.encode() + b"\r\n" + body
 
-    async def exchange(self, request: bytes, *, within_s: float) -> tuple[int, bytes]:
-        """Return status and body; raises `NoAnswer` on a broken connection or after `within_s`."""
-        response = await self.response_to(request, within_s=within_s)
-        return response.status, response.body
-
     async def response_to(self, request: bytes, *, within_s: float) -> Response:
+        """Raises `NoAnswer` on a broken connection or after `within_s`."""
         connection: _Connection | None = None
         try:
             async with asyncio.timeout(within_s):

@@ -34,7 +34,7 @@ def keeps(left: int, serve: Serve, requests: int = 5, within_s: float = LONGEST_
             server = await asyncio.start_server(handle, "127.0.0.1", 0)
             client = HttpClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
             request = client.request_bytes("GET", "/")
-            exchanges = [client.exchange(request, within_s=within_s) for _ in range(requests)]
+            exchanges = [client.response_to(request, within_s=within_s) for _ in range(requests)]
             await asyncio.gather(*exchanges, return_exceptions=True)
             known = client._pool.own()
             while len(known.all) > left:
@@ -82,7 +82,7 @@ def test_where_nothing_listens_nothing_is_kept() -> None:
     async def main() -> int:
         client = HttpClient("http://127.0.0.1:1")
         with pytest.raises(NoAnswer):
-            await client.exchange(client.request_bytes("GET", "/"), within_s=LONGEST_S)
+            await client.response_to(client.request_bytes("GET", "/"), within_s=LONGEST_S)
         return len(client._pool.own().all)
 
     assert asyncio.run(main()) == 0

@@ -2,11 +2,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from benchmarks.shared.engine_runs import run_engine
 from gearshift.errors import InvalidInput
 from gearshift.measuring.engines.times import DecodeRun, DecodeTime, PrefillTime, decode_times, engine_from_times
 from gearshift.models.language_config import EngineSettings
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve, StepWork
-from gearshift.simulator.engines.runs import run_engine
 
 SETTINGS = EngineSettings(
     url="http://a/v1", model="m", largest_batched_tokens=512, largest_running=8, kv_tokens=32_000, block_tokens=16

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.shared.engine_runs import run_by_steps, run_engine
 from gearshift.errors import InvalidInput
 from gearshift.profiles.engines.engine_profile import EngineProfile, StepCurve
 from gearshift.profiles.engines.stepping import Engine, Generation
-from gearshift.simulator.engines.runs import run_by_steps, run_engine
 from tests.often import often
 
 MS = 1_000_000

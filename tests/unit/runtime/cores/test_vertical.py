@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from gearshift.clock import NS_PER_S, Clock, ManualClock, WallClock
+from gearshift.clock import NS_PER_S, Clock, WallClock
 from gearshift.errors import InvalidInput
 from gearshift.observability.journal import Journal, JournalFile
 from gearshift.policies.cores.demand import Scaling, SharedCores
@@ -25,6 +25,7 @@ from gearshift.runtime.cores.vertical import (
     effect_s,
     give_all,
 )
+from tests.manual_clock import ManualClock
 
 MOST, LARGEST = 4, 2
 TABLE = np.array(

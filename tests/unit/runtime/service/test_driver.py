@@ -3,10 +3,11 @@ from collections.abc import Callable
 
 import pytest
 
-from gearshift.clock import NEVER_NS, ManualClock, WallClock
+from gearshift.clock import NEVER_NS, WallClock
 from gearshift.policies.load import METER_WINDOW_NS
 from gearshift.runtime.service import driver
 from gearshift.runtime.service.driver import Pulse
+from tests.manual_clock import ManualClock
 
 LONGEST_S = 10
 

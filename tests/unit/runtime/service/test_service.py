@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import uvloop
 
-from gearshift.clock import NS_PER_S, ManualClock, WallClock
+from gearshift.clock import NS_PER_S, WallClock
 from gearshift.errors import InvalidInput, NotReady, QueueFull, TooLarge
 from gearshift.gear import GearPlan, LoadRange
 from gearshift.observability.journal import Journal, JournalFile
@@ -29,6 +29,7 @@ from gearshift.runtime.service.served_pipeline import STOPPED, PipelineOptions
 from gearshift.runtime.service.service import Service
 from gearshift.runtime.watch.adapting import Adapting
 from tests.little_task import little_plan, little_profile, two_gear_plan
+from tests.manual_clock import ManualClock
 
 LONGEST_S = 20.0
 OF_PIPELINE = frozenset(each.name for each in dataclasses.fields(PipelineOptions))

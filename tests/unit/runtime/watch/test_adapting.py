@@ -12,7 +12,6 @@ import pytest
 import uvloop
 
 from gearshift.cascade import Cascade, TimedQuality
-from gearshift.clock import ManualClock
 from gearshift.gear import GearPlan
 from gearshift.observability.journal import Journal
 from gearshift.observability.metrics import Metrics
@@ -30,6 +29,7 @@ from gearshift.runtime.watch.adapting import Adapting
 from gearshift.runtime.watch.audit import Audit, make_audit, planned_disagreement
 from gearshift.workload import PlannedLoad
 from tests.little_task import little_plan, little_profile, refining_plan, two_gear_plan
+from tests.manual_clock import ManualClock
 
 MS = 1_000_000
 SMALL, LARGE = 1, 0

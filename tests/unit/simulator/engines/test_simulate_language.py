@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.shared.engine_runs import run_engine
 from gearshift.cascade import Cascade
 from gearshift.decisions import Decision
 from gearshift.errors import InvalidInput
@@ -19,7 +20,6 @@ from gearshift.profiles.engines.engine_profile import Sharing, StepCurve
 from gearshift.profiles.engines.engine_tables import engine_tables
 from gearshift.profiles.engines.language_profile import AnswerRecords, LanguageProfile
 from gearshift.simulator.engines import LanguageSimulation, simulate_language
-from gearshift.simulator.engines.runs import run_engine
 from tests.language_task import (
     MS,
     language_cases,
