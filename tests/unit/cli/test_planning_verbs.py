@@ -185,7 +185,7 @@ def test_progress_shows_the_best_plan_so_far(place: Path) -> None:
 
 
 def test_two_objectives_without_devices_ask_for_the_fewest(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fewest_devices(planner: Planner, request: PlanRequest, *, progress: Progress) -> GearPlan:
+    def fewest_devices(planner: Planner, request: PlanRequest, *, most: int, progress: Progress) -> GearPlan:
         assert (planner.name, request.objective.accuracy, request.latency_s) == ("single", 0.8, 0.05)
         return fake.made(request, 2, latency_s=0.04)
 

@@ -43,6 +43,7 @@ PLANNER = Planner(
     name="fake",
     best_within=lambda so_far: plan(so_far.request, progress=so_far.report),
     undominated=lambda so_far: frontier(so_far.request, progress=so_far.report),
+    certifies=True,
 )
 
 

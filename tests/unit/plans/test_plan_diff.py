@@ -5,6 +5,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
+import gearshift
 from gearshift.cascade import Cascade, ExpectedGain
 from gearshift.errors import InvalidInput
 from gearshift.gear import Gear, GearPlan, LoadRange, alone
@@ -131,8 +132,8 @@ def test_loads_in_different_units_are_not_compared() -> None:
 
 
 def test_a_plan_of_language_models_is_not_compared_with_one_of_others() -> None:
-    with pytest.raises(InvalidInput, match="the second plan is of language models, and the other is not; give two"):
-        diff(PLAN, language_plan([ALONE]))
+    with pytest.raises(InvalidInput, match="plan is of models of rows, and the second of language models; give two"):
+        gearshift.diff(PLAN, language_plan([ALONE]))
 
 
 def test_replicas_of_engines_differ_by_what_they_hold() -> None:

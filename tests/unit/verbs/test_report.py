@@ -53,5 +53,5 @@ def test_every_kind_of_plan_has_a_page_which_says_where_nothing_was_simulated(
 def test_a_measured_run_is_refused_where_no_page_shows_it(kind: object, tmp_path: Path) -> None:
     assert callable(kind)
     plan = written(kind(tmp_path), tmp_path)
-    with pytest.raises(InvalidInput, match=r"--replay: a page about .* shows no measured run; leave it out, and use"):
+    with pytest.raises(InvalidInput, match=r"replay is given, which plans of .* do not have; use"):
         gearshift.report(plan, tmp_path / "page.html", replay=tmp_path / "run.json")
