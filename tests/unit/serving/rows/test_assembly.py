@@ -5,7 +5,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from gearshift.caches.adapting.settings import adaptation_of
 from gearshift.errors import InvalidInput
@@ -42,7 +41,7 @@ def cached_task(tmp_path):
 
 def attendance_of(task, **settings):
     """Who attends to its learned caches."""
-    return make_cache_adaptation(task, ServerSettings(**settings), CacheMetrics(CollectorRegistry()), Journal())
+    return make_cache_adaptation(task, ServerSettings(**settings), CacheMetrics(), Journal())
 
 
 @pytest.mark.parametrize("fixed", [False, True])
