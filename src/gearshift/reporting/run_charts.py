@@ -16,8 +16,9 @@ from gearshift.support.numbers import digits
 
 FASTEST_SHOWN = 0.05
 PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
-HERE = "gearshift.reporting"
-CHARTS = (f"{HERE}.run_charts:day_chart",)
+CHARTS = [
+    "gearshift.reporting.run_charts:day_chart",
+]
 """The module and function of each chart that has a section of its own on the page of every plan."""
 
 
