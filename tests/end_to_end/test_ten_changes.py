@@ -236,11 +236,20 @@ def test_a_form_of_logs(tmp_path: Path) -> None:
     change = Change(
         "traces/logs/forms.py",
         "FORMS = (",
-        'Form("a toy log", by_pattern(re.compile(r"^toy (\\S+) (\\w+) (\\S+) (\\d+)$"))),',
+        'Form("a toy log", "gearshift.traces.logs.toy:toy_lines"),',
+        "traces/logs/toy.py",
+        """
+from gearshift.traces.logs.lines import line_of
+
+def toy_lines(head):
+    if not head.lines[0].startswith("toy"):
+        return None
+    return lambda text: line_of(dict(zip(("toy", "time", "method", "path"), text.split("|"), strict=True)), None)
+""",
     )
     copy = changed(tmp_path, change)
     stamps = [f"2026-01-01T00:00:{second:02d}Z" for second in range(10)]
-    (copy.place / "toy.log").write_text("".join(f"toy {stamp} POST /v2/toy 200\n" for stamp in stamps))
+    (copy.place / "toy.log").write_text("".join(f"toy|{stamp}|POST|/v2/toy\n" for stamp in stamps))
     words = ("trace", "toy.log", "--path", "/v2", "--method", "POST", "--json", "-")
     found = msgspec.json.decode(copy.gearshift(*words))
     assert (found["kind"], found["requests"]) == ("a toy log", 10)
