@@ -33,7 +33,7 @@ class Bounded:
 
     start_up_ns = 0
 
-    def __init__(self, table_ns: Table, margin: float, period_s: float) -> None:
+    def __init__(self, table_ns: Table, margin: float = 0.0, period_s: float = 1.0) -> None:
         self._most, self._largest = (size - 1 for size in table_ns.shape)
         self._run_ns = planned_ns(table_ns, margin)
         self._period_ns = round(period_s * NS_PER_S)
@@ -150,9 +150,6 @@ class Fa2Scaler(Bounded):
 
 class VpaScaler(Bounded):
     """A threshold on utilisation, like Kubernetes' vertical autoscaler: `VPA_TARGET` is busy."""
-
-    def __init__(self, table_ns: Table, margin: float = 0.0, period_s: float = 1.0) -> None:
-        super().__init__(table_ns, 0.0, period_s)
 
     def setting(self, seen: Seen) -> Setting:
         if len(seen.arrivals_ns) == 0:
