@@ -16,34 +16,32 @@ from gearshift.cli.common.streams import end_as_at_ctrl_c, interrupted_code, mak
 from gearshift.cli.first_process import become_first_process
 
 VERBS = {
-    "demo": "Everything on a built-in task, in about 90 seconds; of a pipeline in two minutes.",
-    "init": "Write gearshift.toml and a small Python file to start from.",
-    "profile": "Measure models, or import records of them.",
-    "trace": "Make a trace of an access log, or of what a monitor or a server's journal has.",
-    "records": "Make records of logs whose columns have other names.",
-    "plan": "Search for the best gear plan within an objective.",
-    "simulate": "Predict how a plan serves a trace.",
-    "inspect": "Print and check a plan or a profile.",
-    "explain": "Say why a plan is as it is, and what would break.",
-    "diff": "Say what differs between two plans.",
-    "compare": "Compare planners, device counts and objectives.",
-    "report": "Write a self-contained HTML page about a plan.",
-    "query": "Run SQL in which the pipelines of a plan or a server are functions.",
-    "serve": "Serve a plan over HTTP.",
-    "status": "Say what a server is doing.",
-    "dashboard": "Show the live page of a server.",
-    "gear": "Keep a server in a gear, or let the load choose again.",
-    "swap": "Put another plan in force in a server.",
-    "drain": "Have a server refuse new requests, or let them in again.",
-    "replay": "Send a trace to a server in an open loop, and measure.",
-    "validate": "Serve and simulate the same trace, and compare.",
-    "caches": "Build, show and evaluate learned caches of a PyTorch module.",
-    "completion": "Print what makes a shell complete verbs and options.",
-    "doctor": "Say what this machine offers, and what is missing.",
+    "demo": ("offline", "Everything on a built-in task, in about 90 seconds; of a pipeline in two minutes."),
+    "init": ("offline", "Write gearshift.toml and a small Python file to start from."),
+    "profile": ("offline", "Measure models, or import records of them."),
+    "trace": ("data", "Make a trace of an access log, or of what a monitor or a server's journal has."),
+    "records": ("data", "Make records of logs whose columns have other names."),
+    "plan": ("offline", "Search for the best gear plan within an objective."),
+    "simulate": ("offline", "Predict how a plan serves a trace."),
+    "inspect": ("offline", "Print and check a plan or a profile."),
+    "explain": ("offline", "Say why a plan is as it is, and what would break."),
+    "diff": ("offline", "Say what differs between two plans."),
+    "compare": ("offline", "Compare planners, device counts and objectives."),
+    "report": ("offline", "Write a self-contained HTML page about a plan."),
+    "query": ("offline", "Run SQL in which the pipelines of a plan or a server are functions."),
+    "serve": ("online", "Serve a plan over HTTP."),
+    "status": ("online", "Say what a server is doing."),
+    "dashboard": ("online", "Show the live page of a server."),
+    "gear": ("online", "Keep a server in a gear, or let the load choose again."),
+    "swap": ("online", "Put another plan in force in a server."),
+    "drain": ("online", "Have a server refuse new requests, or let them in again."),
+    "replay": ("online", "Send a trace to a server in an open loop, and measure."),
+    "validate": ("online", "Serve and simulate the same trace, and compare."),
+    "caches": ("offline", "Build, show and evaluate learned caches of a PyTorch module."),
+    "completion": ("data", "Print what makes a shell complete verbs and options."),
+    "doctor": ("offline", "Say what this machine offers, and what is missing."),
 }
-
-_ONLINE = {"serve", "status", "dashboard", "gear", "swap", "drain", "replay", "validate"}
-_DATA = {"trace", "records", "completion"}
+"""The folder of each verb's module, and what it does."""
 
 
 class _Verbs(click.Group):
@@ -55,15 +53,14 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        room = "online" if cmd_name in _ONLINE else "data" if cmd_name in _DATA else "offline"
-        command: click.Command = import_module(f"gearshift.cli.{room}.{cmd_name}").command
+        command: click.Command = import_module(f"gearshift.cli.{VERBS[cmd_name][0]}.{cmd_name}").command
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Verbs that begin so, none of them imported; options of the group as usual."""
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
-        return [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
+        return [CompletionItem(name, help=text) for name, (_, text) in VERBS.items() if name.startswith(incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -77,7 +74,7 @@ class _Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Remember the path of `--json` before parsing, in case the rest cannot be parsed."""

@@ -1,6 +1,7 @@
 """Certainty: how much a model trusts its own answer, from its scores."""
 
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,17 @@ def agreement(votes: Scores) -> NDArray[np.float64]:
 
 OF_CLASSES: frozenset[CertaintyFunction] = frozenset({top_two_difference, highest_probability, negative_entropy})
 """Functions that compare the scores of two or more classes."""
-BUILT_IN: dict[str, CertaintyFunction] = {
-    function.__name__: function
-    for function in (top_two_difference, highest_probability, negative_entropy, mean_token_log_probability, agreement)
+HERE = "gearshift.models.certainty"
+BUILT_IN: dict[str, str] = {
+    "top_two_difference": f"{HERE}:top_two_difference",
+    "highest_probability": f"{HERE}:highest_probability",
+    "negative_entropy": f"{HERE}:negative_entropy",
+    "mean_token_log_probability": f"{HERE}:mean_token_log_probability",
+    "agreement": f"{HERE}:agreement",
 }
+"""The module and function of each name that a project may give."""
+
+
+def built_in(name: str) -> CertaintyFunction:
+    function: CertaintyFunction = resolve_name(BUILT_IN[name])
+    return function

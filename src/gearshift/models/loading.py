@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gearshift.errors import ModelFailed, require
-from gearshift.models.certainty import BUILT_IN, CertaintyFunction
+from gearshift.models.certainty import CertaintyFunction, built_in
 from gearshift.models.config import PROJECT_FILE, ModelSettings, Project
 from gearshift.models.function_model import load_function
 from gearshift.models.onnx_file import open_onnx_file
@@ -87,4 +87,4 @@ def load_certainty(project: Project, directory: Path, model: str) -> CertaintyFu
     if ":" in certainty:
         where = f"{PROJECT_FILE}, field certainty"
         return function_in_folder(certainty, directory, field="certainty", where=where)
-    return BUILT_IN[certainty]
+    return built_in(certainty)

@@ -19,7 +19,7 @@ from gearshift.reporting.plan_parts import (
     results_of,
     results_table,
 )
-from gearshift.reporting.run_charts import day_chart, latency_chart
+from gearshift.reporting.run_charts import charts_of, latency_chart
 from gearshift.reporting.shown import RangePoint, Shown
 from gearshift.simulator.flow import PipelineFlow
 from gearshift.support.numbers import digits, load_in_words, milliseconds, percent
@@ -39,7 +39,7 @@ def operator_sections(shown: Shown) -> list[Section | None]:
     return [
         Section(PROMISED, sentence, promised),
         _works(shown),
-        of_chart(day_chart(shown)),
+        *map(of_chart, charts_of(shown)),
         _sure(shown),
         _assumed(shown),
     ]
@@ -140,7 +140,7 @@ def pipelines_sections(plan: GearPlan, each: Sequence[Shown]) -> list[Section | 
         if flow is not None:
             sections.append(Section(f"Nodes of {name}", "Shares of answers and of device time.", [_nodes_table(flow)]))
         sections.append(Section(f"Gears of {name}", _gears_sentence(shown.pipeline), [gears]))
-        for chart in filter(None, (loads_chart(shown), day_chart(shown), latency_chart(shown))):
+        for chart in filter(None, (loads_chart(shown), *charts_of(shown), latency_chart(shown))):
             of_this = replace(chart, id=f"{chart.id}-{number}", title=f"{chart.title}: {name}")
             sections.append(of_chart(of_this))
     sentence = "Its objectives, its inputs, and the models on its devices."

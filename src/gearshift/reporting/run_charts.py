@@ -1,6 +1,7 @@
 """The charts of runs: what happens over the trace, and how latencies are spread."""
 
 from collections.abc import Callable, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,15 @@ from gearshift.support.numbers import digits
 
 FASTEST_SHOWN = 0.05
 PERCENTILES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
+CHARTS = [
+    "gearshift.reporting.run_charts:day_chart",
+]
+"""The module and function of each chart that has a section of its own on the page of every plan."""
+
+
+def charts_of(shown: Shown) -> list[Chart]:
+    """Those of `CHARTS` that these numbers are enough for."""
+    return [chart for place in CHARTS if (chart := resolve_name(place)(shown)) is not None]
 
 
 def day_chart(shown: Shown) -> Chart | None:

@@ -27,7 +27,8 @@ from gearshift.profiles.run_times import (
 from gearshift.profiles.several import Profiles, as_one, profile_of
 from gearshift.profiles.tuples import JointRecords
 from gearshift.request import Late
-from gearshift.simulator.compared.scalers import COMPARED, simulate_compared
+from gearshift.simulator.compared.scalers import simulate_compared
+from gearshift.simulator.compared.table import COMPARED, SCALERS
 from gearshift.simulator.items import items_of
 from gearshift.simulator.kernel import loop as kernel
 from gearshift.simulator.kernel.arrays import make_outcome, make_plan, make_settings, make_state
@@ -87,6 +88,9 @@ def simulate(
     if scaling is None:
         return prepare(plan, profiles, joint).run(workload, **how)
     require(not joint, "cores are not scaled for pipelines of several nodes", remedy="leave `scaling` out")
+    require(
+        scaling.scaler in SCALERS, f"there is no scaler {scaling.scaler!r}", remedy=f"use one of {', '.join(SCALERS)}"
+    )
     profile = as_one(profiles)
     if scaling.scaler == "static":
         return _on_constant_cores(plan, profile, workload, scaler_cores, **how)

@@ -7,6 +7,7 @@ from hypothesis.extra.numpy import arrays
 from gearshift.models.certainty import (
     BUILT_IN,
     agreement,
+    built_in,
     highest_probability,
     mean_token_log_probability,
     negative_entropy,
@@ -55,18 +56,18 @@ def test_agreement_is_the_share_of_the_most_common_vote() -> None:
 @pytest.mark.parametrize("name", BUILT_IN)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_every_built_in_certainty_gives_one_double_per_row(name: str, dtype: type) -> None:
-    certainty = BUILT_IN[name](np.array([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]], dtype=dtype))
+    certainty = built_in(name)(np.array([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]], dtype=dtype))
     assert (certainty.shape, certainty.dtype) == ((3,), np.float64)
 
 
 @pytest.mark.parametrize("name", ["top_two_difference", "highest_probability", "negative_entropy"])
 def test_a_surer_row_has_a_higher_certainty(name: str) -> None:
-    sure, unsure = BUILT_IN[name](np.array([[0.9, 0.05, 0.05], [0.4, 0.3, 0.3]]))
+    sure, unsure = built_in(name)(np.array([[0.9, 0.05, 0.05], [0.4, 0.3, 0.3]]))
     assert sure > unsure
 
 
 @pytest.mark.parametrize("name", ["top_two_difference", "highest_probability", "negative_entropy"])
 def test_a_row_of_nan_leaves_the_other_rows_as_they_are(name: str) -> None:
-    bad, good = BUILT_IN[name](np.array([[np.nan, np.nan], [0.75, 0.25]]))
+    bad, good = built_in(name)(np.array([[np.nan, np.nan], [0.75, 0.25]]))
     assert np.isnan(bad)
     assert np.isfinite(good)

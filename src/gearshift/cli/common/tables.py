@@ -1,11 +1,9 @@
 """Results, plans and profiles as tables for people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from msgspec import UNSET
-from numpy.typing import NDArray
 from rich.table import Table
 
 from gearshift.cli.common.output import EXIT_NOT_VALID, Output, table
@@ -212,28 +210,19 @@ def beyond_the_top(rows: Sequence[GearRow]) -> str | None:
 
 
 def profile_table(profile: Profile) -> Table:
-    quality_of = "accuracy A" if profile.predictions.labelled else "agreement A"
-    made = table("Models", "model", "device", "batch 1", "largest batch", "a sample there", quality_of, "B", "memory")
+    titles = [title.format("accuracy" if profile.predictions.labelled else "agreement") for title in PROFILE_COLUMNS]
+    made = table("Models", *titles)
     for curve in profile.whole_curves:
-        row = profile.predictions.models.index(curve.model)
-        quality = profile.predictions.quality[row]
-        per_sample = curve.seconds(curve.largest_batch_size) / curve.largest_batch_size
-        made.add_row(
-            curve.model,
-            _place_of(curve, len(profile.segments_like(curve))),
-            _smallest_batch(curve),
-            str(curve.largest_batch_size),
-            milliseconds(per_sample),
-            *(_judged(profile, quality[profile.predictions.part == part]) for part in (PART_A, PART_B)),
-            f"{curve.memory_bytes / 2**20:.0f} MiB" if curve.memory_bytes else UNMEASURED,
-        )
+        made.add_row(*(cell(profile, curve) for cell in PROFILE_COLUMNS.values()))
     return made
 
 
-def _judged(profile: Profile, quality: NDArray[np.float64]) -> str:
+def _judged(profile: Profile, curve: RunTimeCurve, part: int) -> str:
     """Nothing for an only model without labels: it could only agree with itself."""
-    judged = profile.predictions.labelled or len(profile.models) > 1
-    return percent(float(quality.mean())) if judged else UNMEASURED
+    records = profile.predictions
+    if not records.labelled and len(profile.models) == 1:
+        return UNMEASURED
+    return percent(float(records.quality[records.models.index(curve.model)][records.part == part].mean()))
 
 
 def tell_overheads(output: Output, overheads: Overheads) -> None:
@@ -278,10 +267,24 @@ def _smallest_batch(curve: RunTimeCurve) -> str:
     return milliseconds(curve.seconds(size)) + ("" if size == 1 else f" (batch {size})")
 
 
-def _place_of(curve: RunTimeCurve, segments: int) -> str:
+def _place_of(profile: Profile, curve: RunTimeCurve) -> str:
+    segments = len(profile.segments_like(curve))
     parallel = f" tp{curve.tensor_parallel}" if curve.tensor_parallel > 1 else ""
     together = f", {segments} segments" if segments > 1 else ""
     return f"{curve.device_kind} x{curve.cores}{parallel}{together}"
+
+
+PROFILE_COLUMNS: dict[str, Callable[[Profile, RunTimeCurve], str]] = {
+    "model": lambda _, curve: curve.model,
+    "device": _place_of,
+    "batch 1": lambda _, curve: _smallest_batch(curve),
+    "largest batch": lambda _, curve: str(curve.largest_batch_size),
+    "a sample there": lambda _, curve: milliseconds(curve.seconds(curve.largest_batch_size) / curve.largest_batch_size),
+    "{} A": lambda profile, curve: _judged(profile, curve, PART_A),
+    "B": lambda profile, curve: _judged(profile, curve, PART_B),
+    "memory": lambda _, curve: f"{curve.memory_bytes / 2**20:.0f} MiB" if curve.memory_bytes else UNMEASURED,
+}
+"""The cells of a profile's table, by title, of which {} is what answers are judged by."""
 
 
 def signed_percent(share: float) -> str:

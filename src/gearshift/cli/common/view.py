@@ -52,7 +52,7 @@ class View:
         self._as_it_is(output, planned.found)
 
     def comparison(self, output: Output, compared: Compared) -> None:
-        self._as_it_is(output, compared.found)
+        self._say(output, compared.found)
 
     def comparison_csv(self, compared: Compared) -> str:
         raise InvalidInput("a comparison of this kind has no table for --csv", remedy="leave it out")
@@ -64,13 +64,13 @@ class View:
         raise InvalidInput("a comparison of this kind has no page", remedy="leave --out out")
 
     def explanation(self, output: Output, found: Any, inputs: Inputs) -> None:
-        self._as_it_is(output, found)
+        self._say(output, found)
 
     def simulation(self, output: Output, run: Any, inputs: Inputs, *, slo_s: float | None) -> None:
         self._as_it_is(output, run)
 
     def difference(self, output: Output, found: Any, plans: Sequence[GearPlan]) -> None:
-        self._as_it_is(output, found)
+        self._say(output, found)
 
     def inspected(self, output: Output, found: Any, path: Path) -> None:
         self._as_it_is(output, found)
@@ -83,9 +83,13 @@ class View:
         self._as_it_is(output, run)
 
     def validated(self, output: Output, run: Any) -> None:
-        """Show one pipeline's run, which `--json` has already."""
-        output.say(msgspec.json.format(msgspec.json.encode(run.as_json()), indent=2).decode())
+        """Show one pipeline's run."""
+        self._say(output, run.as_json())
 
     def _as_it_is(self, output: Output, found: Any) -> None:
         output.json(found)
+        self._say(output, found)
+
+    def _say(self, output: Output, found: Any) -> None:
+        """What `--json` has already, by the verb itself."""
         output.say(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())

@@ -2,12 +2,12 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import click
 
 from gearshift.cli.common.foretelling import seconds_for
-from gearshift.cli.common.option_table import PATH, options_of, require_positive
+from gearshift.cli.common.option_table import PATH, flag_of, options_of, require_positive
 from gearshift.cli.common.options import (
     network_options,
     plan_traces_options,
@@ -22,18 +22,12 @@ from gearshift.errors import require
 from gearshift.objective import Objective
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
 from gearshift.policies.cores.look_ahead import DEFAULT_MARGIN
+from gearshift.simulator.compared.table import MARGIN, PERIOD, SCALERS
 from gearshift.verbs.kinds.kind import Traces
 from gearshift.verbs.kinds.registry import kind_of_plan
 from gearshift.verbs.simulate import simulate
 
-Scaler = Literal["exact", "paper", "static", "replicas", "fa2", "vpa"]
-
 DEFAULT_PERIOD_S = 1.0
-READ_BY = {
-    "--scaler-period-s": ("exact", "paper", "replicas", "fa2", "vpa"),
-    "--scaler-margin": ("exact", "paper", "replicas"),
-}
-"""Scalers that read an option."""
 
 
 @click.command("simulate")
@@ -43,7 +37,7 @@ READ_BY = {
 @click.option("--slo-ms", type=float, help="Requests answered later than this after sending are late: their deadline.")
 @click.option(
     "--scaler",
-    type=click.Choice(get_args(Scaler)),
+    type=click.Choice([*SCALERS]),
     help="As for `serve`: what gives workers their cores, which are never fewer than those of the gear in force. "
     "`replicas` (as `exact`, or several workers of one core where that takes fewer cores), `fa2` (horizontal, with "
     "cold starts) and `vpa` (by utilisation) exist only in simulation, for plans of one model. `static` leaves the "
@@ -65,7 +59,7 @@ def command(
     network: Path | None,
     request_kb: float | None,
     slo_ms: float | None,
-    scaler: Scaler | None,
+    scaler: str | None,
     scaler_period_s: float | None,
     scaler_margin: float | None,
     scaler_cores: int | None,
@@ -78,8 +72,8 @@ def command(
     require_positive("--slo-ms", slo_ms, "milliseconds")
     found = kind_of_plan(plan)
     require_supported(found, "simulate")
-    _require_read("--scaler-period-s", scaler_period_s, scaler)
-    _require_read("--scaler-margin", scaler_margin, scaler)
+    _require_read(PERIOD, scaler_period_s, scaler)
+    _require_read(MARGIN, scaler_margin, scaler)
     if scaler is None and scaler_cores is not None:
         scaler = "static"
     period_s = DEFAULT_PERIOD_S if scaler_period_s is None else scaler_period_s
@@ -109,7 +103,7 @@ def command(
     view_of(found.kind).simulation(output, run, inputs, slo_s=seconds_of(slo_ms))
 
 
-def _scaling(scaler: Scaler, period_s: float, margin: float | None, objective: Objective) -> Scaling:
+def _scaling(scaler: str, period_s: float, margin: float | None, objective: Objective) -> Scaling:
     return Scaling(
         scaler=scaler,
         period_s=period_s,
@@ -119,8 +113,8 @@ def _scaling(scaler: Scaler, period_s: float, margin: float | None, objective: O
     )
 
 
-def _require_read(flag: str, given: float | None, scaler: str | None) -> None:
-    readers = READ_BY[flag]
+def _require_read(field: str, given: float | None, scaler: str | None) -> None:
+    flag, readers = flag_of(f"scaler_{field}"), [name for name, one in SCALERS.items() if field in one.reads]
     require(
         given is None or scaler in readers,
         f"{flag} is given, {'and no scaler' if scaler is None else f'which --scaler {scaler} does not read'}",

@@ -19,7 +19,7 @@ from gearshift.reporting.drawing.page import Below, Body, Bullets, Folded, Secti
 from gearshift.reporting.headline import percentile_name
 from gearshift.reporting.language.words import UNITS, cascade_text, discarded_share, limit_of, most_outstanding
 from gearshift.reporting.plan_parts import PROMISED, alone_below, asked_in_words, cost_tiles, costs_below, plan_facts
-from gearshift.reporting.run_charts import day_chart, latency_chart
+from gearshift.reporting.run_charts import charts_of, latency_chart
 from gearshift.reporting.runs import Answers, RunSeries, series
 from gearshift.reporting.shown import RangePoint, Shown
 from gearshift.result import ServingResult
@@ -69,7 +69,7 @@ def tokens_sections(shown: Shown, profile: LanguageProfile) -> list[Section | No
     return [
         _promised(shown, result),
         works,
-        of_chart(day_chart(shown)),
+        *map(of_chart, charts_of(shown)),
         of_chart(latency_chart(shown)),
         _tokens(plan, result),
         Section(

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from types import MethodType
 from urllib.parse import unquote
 
 from gearshift.errors import NoAccess
@@ -52,7 +51,7 @@ class Application(Routed):
         super().__init__(handlers.attempts, self._route)
         models = {model.served.name: model for model in handlers.models}
         routes: dict[str, Found] = {
-            route.path: (route, MethodType(route.handler, models.get(route.model, handlers)))
+            route.path: (route, route.step(models.get(route.model, handlers)))
             for route in routes_of(list(models), has_dashboard=handlers.has_dashboard)
         }
         routes |= {found[0].path: found for found in others}

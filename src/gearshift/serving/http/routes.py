@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pkgutil import resolve_name
+from types import MethodType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -15,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from gearshift.runtime.router.status import Status
 from gearshift.serving.door.metadata import IndexEntry, ModelConfiguration, ModelMetadata, ServerMetadata, Statistics
 from gearshift.serving.http.handlers import Handlers
-from gearshift.serving.http.http_exchange import HttpExchange, Work
+from gearshift.serving.http.http_exchange import HttpExchange, Then, Work
 from gearshift.serving.http.inference import ModelHandlers
 from gearshift.serving.operate.control import DRAIN_PATH, GEAR_PATH, STATUS_PATH, SWAP_PATH, DrainBody, GearBody
 from gearshift.serving.operate.promise import EVENTS_PATH, PROMISE_PATH, Promise
@@ -72,7 +74,8 @@ class Route:
     """How one path is answered; a part `{name}` of the path stands for any text without a slash.
 
     `handler`, of `Handlers` or, with a `model`, of that one's `ModelHandlers`, is called when a body
-    of at most `most_body_bytes` has arrived; without that bound when the head has arrived.  With
+    of at most `most_body_bytes` has arrived; without that bound when the head has arrived.  One in a
+    file of its own is named as `module:function`, of the handlers and the exchange.  With
     `still_answered` connections beyond the bound on connections are answered, too.  All other
     fields are for the description: `body` and `answer`
     in JSON (`array_of`: a list of these; neither: text of `content_type`), or `binary` as well;
@@ -82,7 +85,7 @@ class Route:
     """
 
     path: str
-    handler: Callable[[Any, HttpExchange], Work | None]
+    handler: Callable[[Any, HttpExchange], Work | None] | str
     methods: tuple[str, ...] = GET
     model: str = ""
     who: Who = "user"
@@ -100,6 +103,10 @@ class Route:
     unready: Struct | None = None
     errors: Mapping[int, str] = field(default_factory=dict)
     refused: bool = False
+
+    def step(self, handlers: object) -> Then:
+        """The handler, of these `handlers`."""
+        return MethodType(resolve_name(self.handler) if isinstance(self.handler, str) else self.handler, handlers)
 
 
 def routes_of(models: Sequence[str], *, has_dashboard: bool = True) -> tuple[Route, ...]:

@@ -2,7 +2,6 @@
 
 import time
 from functools import partial
-from types import MethodType
 from urllib.parse import unquote
 
 import msgspec
@@ -66,7 +65,7 @@ class OpenAIHandlers:
 
     @property
     def routes(self) -> list[Found]:
-        return [(route, MethodType(route.handler, self)) for route in routes_of(self._name)]
+        return [(route, route.step(self)) for route in routes_of(self._name)]
 
     def chat(self, exchange: HttpExchange) -> None:
         self._receive(exchange, CHAT)

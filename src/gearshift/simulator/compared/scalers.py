@@ -1,6 +1,8 @@
 """Scalers to compare with, and ours, simulated for a plan of one model on one worker."""
 
 import math
+from pkgutil import resolve_name
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,8 @@ from gearshift.policies.cores.scaling import NO_CHOICE
 from gearshift.profiles.performance_model import planned_ns
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.run_times import exits_of, scaled_times_ns
-from gearshift.simulator.compared.vertical import Scaler, Seen, Setting, VerticalRun, simulate_vertical
+from gearshift.simulator.compared.table import COMPARED
+from gearshift.simulator.compared.vertical import Seen, Setting, VerticalRun, simulate_vertical
 from gearshift.workload import Workload
 
 COLD_START_S = 10.0
@@ -30,14 +33,22 @@ class Bounded:
 
     start_up_ns = 0
 
-    def __init__(self, table_ns: Table, margin: float, period_s: float) -> None:
+    def __init__(self, table_ns: Table, margin: float = 0.0, period_s: float = 1.0) -> None:
         self._most, self._largest = (size - 1 for size in table_ns.shape)
         self._run_ns = planned_ns(table_ns, margin)
         self._period_ns = round(period_s * NS_PER_S)
 
+    @classmethod
+    def of(cls, table_ns: Table, scaling: Scaling, pool: int) -> Self:
+        """The scaler as it is asked for, with `pool` cores to give."""
+        return cls(table_ns, scaling.margin, scaling.period_s)
+
     @property
     def most(self) -> Setting:
         return Setting(self._most, self._largest)
+
+    def first(self, cores: int) -> Setting:
+        return Setting(cores, self._largest)
 
 
 class ExactScaler(Bounded):
@@ -58,6 +69,10 @@ class ExactScaler(Bounded):
     ) -> None:
         super().__init__(table_ns, margin, period_s)
         self._effect_ns, self._remembered_ns = round(effect_s * NS_PER_S), remembered_periods * self._period_ns
+
+    @classmethod
+    def of(cls, table_ns: Table, scaling: Scaling, pool: int) -> Self:
+        return cls(table_ns, margin=scaling.margin, period_s=scaling.period_s, effect_s=scaling.effect_s)
 
     def setting(self, seen: Seen) -> Setting:
         sight = self._sight(seen)
@@ -111,9 +126,16 @@ class Fa2Scaler(Bounded):
         self.start_up_ns = round(cold_start_s * NS_PER_S)
         self._one_core_ns: list[int] = table_ns[1].tolist()
 
+    @classmethod
+    def of(cls, table_ns: Table, scaling: Scaling, pool: int) -> Self:
+        return cls(table_ns, most_workers=pool, period_s=scaling.period_s)
+
     @property
     def most(self) -> Setting:
         return Setting(1, self._largest, self._most)
+
+    def first(self, cores: int) -> Setting:
+        return Setting(1, self._largest, cores)
 
     def setting(self, seen: Seen) -> Setting:
         arrivals_ns, deadlines_ns = seen.since(seen.now_ns - self._period_ns)
@@ -129,9 +151,6 @@ class Fa2Scaler(Bounded):
 class VpaScaler(Bounded):
     """A threshold on utilisation, like Kubernetes' vertical autoscaler: `VPA_TARGET` is busy."""
 
-    def __init__(self, table_ns: Table) -> None:
-        super().__init__(table_ns, 0.0, 1.0)
-
     def setting(self, seen: Seen) -> Setting:
         if len(seen.arrivals_ns) == 0:
             return seen.setting
@@ -139,7 +158,6 @@ class VpaScaler(Bounded):
         return Setting(min(self._most, max(1, wanted)), self._largest)
 
 
-COMPARED = "replicas", "fa2", "vpa"
 PLAN_ONE = "compare with --scaler exact, or plan for one model on one device"
 
 
@@ -168,21 +186,12 @@ def simulate_compared(
     workers = scaled_workers(plan, tables, printed=False)
     pool = shared_pool(workers, tables, cores)
     table_ns = scaled_times_ns(workers, plan, tables, profile, most_cores=pool, margin=0.0)[0][0]
-    largest, first = table_ns.shape[1] - 1, workers[0][0].cores
-    scaler: Scaler
-    if scaling.scaler == "fa2":
-        scaler = Fa2Scaler(table_ns, most_workers=pool, period_s=scaling.period_s)
-        begins_with = Setting(1, largest, first)
-    elif scaling.scaler == "replicas":
-        scaler = ReplicasScaler(table_ns, margin=scaling.margin, period_s=scaling.period_s, effect_s=scaling.effect_s)
-        begins_with = Setting(first, largest)
-    else:
-        scaler, begins_with = VpaScaler(table_ns), Setting(first, largest)
+    scaler: Any = resolve_name(COMPARED[scaling.scaler]).of(table_ns, scaling, pool)
     return simulate_vertical(
         workload,
         table_ns.tolist(),
         scaler,
-        first=begins_with,
+        first=scaler.first(workers[0][0].cores),
         period_s=scaling.period_s,
         effect_s=scaling.effect_s,
         gives_way=True,

@@ -8,7 +8,6 @@ import msgspec
 
 from gearshift.support.decoding import csv_cells
 from gearshift.traces.logs.containers import contained
-from gearshift.traces.logs.extended import extended_lines
 from gearshift.traces.logs.lines import TIMES, Form, Head, Line, Read, line_of
 from gearshift.traces.stamps import stamp_ns
 
@@ -116,7 +115,7 @@ FORMS = (
         "a load balancer's log", by_place(_BALANCER, 13, {"start": 21, "date": 1, "elb_status_code": 8, "request": 12})
     ),
     Form("JSON lines", json_lines),
-    Form("a W3C extended log", extended_lines, stamped_at_end=True),
+    Form("a W3C extended log", "gearshift.traces.logs.extended:extended_lines", stamped_at_end=True),
     Form("a table", table, names_first=True),
 )
 """Where several can read the same number of lines, the first does."""

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from gearshift.clock import NS_PER_S
@@ -59,15 +60,19 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`reader` makes what reads lines, None where the head shows that the log has another form.
+    """`reader` makes what reads lines, None where the head shows that the log has another form; it may be named.
 
     `stamped_at_end` is whether times are those of answers, `names_first` whether the first line has the columns' names.
     """
 
     name: str
-    reader: Callable[[Head], Read | None]
+    reader: Callable[[Head], Read | None] | str
     stamped_at_end: bool = False
     names_first: bool = False
+
+    def of(self, head: Head) -> Read | None:
+        read: Read | None = (resolve_name(self.reader) if isinstance(self.reader, str) else self.reader)(head)
+        return read
 
 
 def path_of(url: str) -> str:

@@ -205,7 +205,7 @@ class _Found(NamedTuple):
 
 def _form_of(head: Head, name: str) -> _Found:
     """The form that reads most of the first lines."""
-    readers = [(form, form.reader(head)) for form in FORMS]
+    readers = [(form, form.of(head)) for form in FORMS]
     found = [_Found(form, read, head.lines[form.names_first :]) for form, read in readers if read is not None]
     best, readable = max(((one, len(_Tally().all(one))) for one in found), key=lambda pair: pair[1])
     if readable * 2 <= sum(not line.startswith(MARK) for line in best.first) or readable == 0:

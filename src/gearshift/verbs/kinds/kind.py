@@ -50,7 +50,7 @@ class Apart(NamedTuple):
 
 
 class Kind:
-    """One kind of engine. A new one inherits this class, overrides what it has, and is registered in `KINDS`.
+    """One kind of engine. A new one inherits this class, overrides what it has, and is named in `registry.PLACES`.
 
     `shape` is a word for the data that a verb works on, one of `shapes`: a kind's options differ by it.
     """
@@ -165,6 +165,7 @@ class Kind:
         return self._absent("inspect")
 
     def diff(self, a: GearPlan, b: GearPlan) -> Any:
+        """A `PlanDiff`, or by pipeline one or a word."""
         return self._absent("diff")
 
     def profile(self, project: Path, **how: Any) -> Any:

@@ -1,6 +1,7 @@
 """The kinds of engines. The first that knows a plan, a profile or a project has it; rows have the rest."""
 
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from gearshift.gear import GearPlan
@@ -8,10 +9,14 @@ from gearshift.planner.space.request import Shape
 from gearshift.plans.plan_file import read_plan
 from gearshift.support.files import PathLike
 from gearshift.verbs.kinds.kind import Kind
-from gearshift.verbs.kinds.rows import Rows
-from gearshift.verbs.kinds.tokens import Tokens
 
-KINDS: tuple[Kind, ...] = (Tokens(), Rows())
+HERE = "gearshift.verbs.kinds"
+PLACES = (
+    f"{HERE}.tokens:Tokens",
+    f"{HERE}.rows:Rows",
+)
+"""The module and class of each kind."""
+KINDS: tuple[Kind, ...] = tuple(resolve_name(place)() for place in PLACES)
 
 
 class Found(NamedTuple):

@@ -248,7 +248,7 @@ class Rows(Kind):
         most_waiting: int | None = None,
         **_: Any,
     ) -> "Simulation":
-        from gearshift.simulator.compared.scalers import COMPARED
+        from gearshift.simulator.compared.table import COMPARED
         from gearshift.simulator.simulate import simulate as run
 
         made = inputs.plan
