@@ -1,6 +1,6 @@
 """Serve a plan, replay a trace against it, simulate the same requests, and compare."""
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Notice, noted
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gearshift.verbs.rows.validate import Validation
     from gearshift.verbs.tokens.validate import LanguageValidation
 
-    Validated = Validation | LanguageValidation
+    Validated: TypeAlias = Validation | LanguageValidation
 
 
 def validate(
