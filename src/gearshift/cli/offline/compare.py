@@ -21,7 +21,7 @@ from gearshift.cli.common.options import (
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.tables import THIS_TRACE_ALONE
 from gearshift.cli.common.view import Compared
-from gearshift.cli.views.views import view_of
+from gearshift.cli.views.shown import show, view_of
 from gearshift.errors import require
 from gearshift.planner import planners as registry
 from gearshift.planner.compare import COCKTAIL
@@ -130,17 +130,16 @@ def command(
     asked = kind.without_lacking("compare", shape, {name: one for name, one in options.items() if one is not None})
     with output.progress() as tell:
         result = compare(measured, arrivals, progress=tell, **asked)
-    view = view_of(kind)
-    compared = Compared(result, profiles, measured, paths, options)
-    for path, encode in ((csv_path, view.comparison_csv), (grid_csv, view.grid_csv)):
+    compared = Compared(profiles, measured, paths, options)
+    for path, function in ((csv_path, "as_csv"), (grid_csv, "grid_as_csv")):
         if path is not None:
-            write_atomically(path, encode(compared).encode())
+            write_atomically(path, view_of(kind, f"compare:{function}")(result).encode())
     if out is not None:
         from gearshift.reporting.drawing.page import html_page
 
-        write_atomically(out, html_page(*view.comparison_page(compared)).encode())
+        write_atomically(out, html_page(*view_of(kind, "compare:page")(result, compared)).encode())
     output.json(result)
-    view.comparison(output, compared)
+    show(kind, "compare:show", output, result, compared, is_json=True)
     if options["scope"] == "trace" and "scope" in asked:
         output.say(THIS_TRACE_ALONE)
     for each in written:

@@ -8,7 +8,7 @@ import msgspec
 
 from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.views.views import view_of
+from gearshift.cli.views.shown import show
 from gearshift.plans.plan_diff import PlanDiff
 from gearshift.plans.plan_file import read_plan
 from gearshift.verbs.inspect import diff
@@ -27,7 +27,7 @@ def command(output: Output, a: Path, b: Path) -> None:
         output.json({"pipelines": {n: one if isinstance(one, str) else _facts(one) for n, one in found.items()}})
     else:
         output.json(_facts(found))
-    view_of(kind_of_plan(plans[0]).kind).difference(output, found, plans)
+    show(kind_of_plan(plans[0]).kind, "diff:show", output, found, plans, is_json=True)
 
 
 def _facts(found: PlanDiff) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import click
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.options import plan_traces_options, require_supported, take_traces
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.views.views import view_of
+from gearshift.cli.views.shown import show
 from gearshift.verbs.explain import explain
 from gearshift.verbs.kinds.registry import kind_of_plan
 
@@ -37,4 +37,4 @@ def command(output: Output, plan: Path, profile: Path | None, devices_too: bool,
     with output.progress() as tell:
         explained = found.kind.explain(inputs, traces, devices_too=devices_too, progress=tell)
     output.json(explained)
-    view_of(found.kind).explanation(output, explained, inputs)
+    show(found.kind, "explain:show", output, explained, inputs, is_json=True)

@@ -6,7 +6,7 @@ import click
 
 from gearshift.cli.common.option_table import PATH
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.views.views import view_of
+from gearshift.cli.views.shown import show
 from gearshift.verbs.inspect import kind_at
 
 
@@ -16,4 +16,4 @@ from gearshift.verbs.inspect import kind_at
 def command(output: Output, path: Path) -> None:
     """Print and check PATH, a plan file or the folder of a profile."""
     kind = kind_at(path)
-    view_of(kind).inspected(output, kind.inspect(path), path)
+    show(kind, "inspect:show", output, kind.inspect(path), path)

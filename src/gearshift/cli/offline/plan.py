@@ -24,7 +24,7 @@ from gearshift.cli.common.other_devices import with_what_if
 from gearshift.cli.common.output import Output, verb
 from gearshift.cli.common.plan_hints import nearest_commands, steady_hint
 from gearshift.cli.common.view import Planned
-from gearshift.cli.views.views import view_of
+from gearshift.cli.views.shown import show
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
@@ -155,8 +155,8 @@ def command(
         plain: GearPlan = made
         for_others = partial(kind.what_if, shape, plain, measured, arrivals, **{"planner": plain.planner, **asked})
         made = with_what_if(output, plain, lambda tell: for_others(progress=tell), out)
-    planned = Planned(made, out, planning_s, profiles, measured, arrivals, options)
-    (view_of(kind).frontier if frontier else view_of(kind).plan)(output, planned)
+    planned = Planned(out, planning_s, profiles, measured, arrivals, options)
+    show(kind, "plan:show", output, made, planned)
 
 
 def _require_objective(

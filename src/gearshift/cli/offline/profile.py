@@ -9,7 +9,7 @@ from gearshift.cli.common.first_compile import Meanwhile
 from gearshift.cli.common.option_table import PATH, flag_of, options_of
 from gearshift.cli.common.options import given_options, require_supported
 from gearshift.cli.common.output import Output, notice, verb
-from gearshift.cli.views.views import view_of
+from gearshift.cli.views.shown import show
 from gearshift.errors import require
 from gearshift.models.config import PROJECT_FILE, project_file
 from gearshift.models.language_config import TextCertainty
@@ -85,5 +85,5 @@ def command(
             meanwhile.wait(tell)
     finally:
         meanwhile.end()
-    view_of(kind).profiled(output, made, out)
+    show(kind, "profile:show", output, made, out)
     output.say(f"wrote {out}")

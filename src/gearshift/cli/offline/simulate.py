@@ -17,7 +17,7 @@ from gearshift.cli.common.options import (
     the_uplink,
 )
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.views.views import view_of
+from gearshift.cli.views.shown import show
 from gearshift.errors import require
 from gearshift.objective import Objective
 from gearshift.policies.cores.demand import CORES_EFFECT_S, Scaling, require_period
@@ -100,7 +100,7 @@ def command(
     count = sum(map(len, traces.values()))
     with output.waiting(f"simulating {count:,} requests", seconds_for(traces, simulated)):
         run = simulated(traces)
-    view_of(found.kind).simulation(output, run, inputs, slo_s=seconds_of(slo_ms))
+    show(found.kind, "simulate:show", output, run, inputs, slo_s=seconds_of(slo_ms))
 
 
 def _scaling(scaler: str, period_s: float, margin: float | None, objective: Objective) -> Scaling:

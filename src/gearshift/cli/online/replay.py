@@ -16,7 +16,7 @@ from gearshift.cli.common.options import (
     the_uplink,
 )
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.views.views import view_of
+from gearshift.cli.views.shown import show
 from gearshift.client.v2_client import LONGEST_CALL_S
 from gearshift.errors import require
 from gearshift.gear import GearPlan
@@ -84,4 +84,4 @@ def command(
     if log is not None:
         for one in run.values() if isinstance(run, dict) else [run]:
             write_request_log(one.log, log)
-    view_of(found.kind).replayed(output, run, target)
+    show(found.kind, "replay:show", output, run, target)

@@ -8,7 +8,7 @@ import click
 from gearshift.cli.common.option_table import PATH, options_of
 from gearshift.cli.common.options import plan_traces_options, require_supported, take_traces
 from gearshift.cli.common.output import EXIT_NOT_WITHIN, Output, verb
-from gearshift.cli.views.views import view_of
+from gearshift.cli.views.shown import show
 from gearshift.errors import require
 from gearshift.verbs.kinds.registry import kind_of_plan
 from gearshift.verbs.validate import validate
@@ -48,7 +48,7 @@ def command(output: Output, plan: Path, within: str | None, within_points: float
     for name, one in runs.items():
         if several:
             output.say(f"{name}:")
-        view_of(found.kind).validated(output, one)
+        show(found.kind, "replay:show_validation", output, one)
     broken = [
         f"{name}: {sentence}" if several else sentence
         for name, one in runs.items()

@@ -14,8 +14,7 @@ from gearshift.support.numbers import digits
 UNLABELLED = "accuracy of {!r} is agreement with its strongest model: it has no labels"
 
 
-def show(output: Output, compared: Compared) -> None:
-    found = compared.found
+def show(output: Output, found: Comparison, compared: Compared) -> None:
     shown = planned(found)
     rows = table("Plans as predicted", *shown.titles)
     for run, cells in shown.cells({**FORMATS, "share": percent, "seconds": milliseconds}):
@@ -42,7 +41,7 @@ def show(output: Output, compared: Compared) -> None:
         output.say(sentence)
 
 
-def page(compared: Compared) -> Page:
+def page(found: Comparison, compared: Compared) -> Page:
     profile = compared.profile
     if isinstance(profile, Mapping):
         names = " and ".join(profile)
@@ -53,7 +52,7 @@ def page(compared: Compared) -> Page:
         names = profile.operator if isinstance(profile, Profile) else _pipeline(compared)
         note = f"Profile {compared.paths[0]}, trace {compared.traces}."
     notes = [note, *(f"{sentence.capitalize()}." for sentence in _doubts(compared))]
-    return Page(f"Planners for {names}", " ".join(notes), comparison_sections(compared.found))
+    return Page(f"Planners for {names}", " ".join(notes), comparison_sections(found))
 
 
 def _pipeline(compared: Compared) -> str:

@@ -1,16 +1,19 @@
 """How two plans of rows differ, as tables and sentences."""
 
+from collections.abc import Sequence
+
 from msgspec import UNSET
 
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent, results_table
 from gearshift.cli.common.what_differs import tell_what_differs
+from gearshift.gear import GearPlan
 from gearshift.plans.plan_diff import GearChange, GearSide, PlanDiff
 from gearshift.reporting.gear_rows import by_node
 from gearshift.support.numbers import digits
 
 
-def show(output: Output, found: PlanDiff | dict[str, PlanDiff | str]) -> None:
+def show(output: Output, found: PlanDiff | dict[str, PlanDiff | str], _: Sequence[GearPlan]) -> None:
     if isinstance(found, PlanDiff):
         _show(output, found)
         return

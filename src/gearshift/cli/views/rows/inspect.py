@@ -1,5 +1,7 @@
 """A plan or a profile of rows, as tables and sentences."""
 
+from pathlib import Path
+
 import msgspec
 
 from gearshift.cli.common.output import Output
@@ -16,7 +18,7 @@ from gearshift.profiles.profile import Profile, overheads_of
 from gearshift.reporting.headline import counted, headline, refinement_in_words
 
 
-def show(output: Output, found: GearPlan | Profile) -> None:
+def show(output: Output, found: GearPlan | Profile, _: Path) -> None:
     if isinstance(found, Profile):
         _show_profile(output, found)
         return

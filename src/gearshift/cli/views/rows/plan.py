@@ -36,22 +36,24 @@ if TYPE_CHECKING:
 ENDED_EARLY = "the search was ended early: this is the best so far"
 
 
-def show(output: Output, planned: Planned) -> None:
-    if isinstance(planned.profile, Profile):
-        _show_one(output, planned)
+def show(output: Output, found: GearPlan | list[GearPlan], planned: Planned) -> None:
+    if isinstance(found, list):
+        _show_frontier(output, found, planned)
+    elif isinstance(planned.profile, Profile):
+        _show_one(output, found, planned)
     elif isinstance(planned.profile, Mapping):
-        _show_several(output, planned)
+        _show_several(output, found, planned)
     else:
-        _show_graph(output, planned)
+        _show_graph(output, found, planned)
 
 
 # One operator -------------------------------------------------------------------------------------
 
 
-def _show_one(output: Output, planned: Planned) -> None:
-    found, measured = planned.found, planned.profile
+def _show_one(output: Output, found: GearPlan, planned: Planned) -> None:
+    measured = planned.profile
     overheads, warnings = overheads_of(measured), _warnings(planned)
-    largest = _largest_alone(output, planned)
+    largest = _largest_alone(output, found, planned)
     output.json(
         facts(found, planned.out, planned.planning_s)
         | {
@@ -72,8 +74,8 @@ def _show_one(output: Output, planned: Planned) -> None:
     output.say(closing_line(found, planned.out, planned.planning_s))
 
 
-def show_frontier(output: Output, planned: Planned) -> None:
-    found, measured, out, planning_s = planned.found, planned.profile, planned.out, planned.planning_s
+def _show_frontier(output: Output, found: list[GearPlan], planned: Planned) -> None:
+    measured, out, planning_s = planned.profile, planned.out, planned.planning_s
     overheads, warnings = overheads_of(measured), _warnings(planned)
     paths = [out / plan_name(i) for i in range(len(found))]
     plans = [facts(plan, path, planning_s) for plan, path in zip(found, paths, strict=True)]
@@ -108,12 +110,12 @@ def _warnings(planned: Planned) -> tuple[str, ...]:
     return (*measured.warnings, *([] if project is None else changes(measured.loaded_from, project)))
 
 
-def _largest_alone(output: Output, planned: Planned) -> "LargestAlone | None":
+def _largest_alone(output: Output, found: GearPlan, planned: Planned) -> "LargestAlone | None":
     """Return None after Ctrl-C or a failure, because the plan is already written."""
     try:
         with output.progress() as tell:
             tell("simulating the largest model alone", 0.99)
-            return largest_alone(planned.found, planned.profile, planned.traces)
+            return largest_alone(found, planned.profile, planned.traces)
     except (KeyboardInterrupt, GearshiftError):
         return None
 
@@ -147,8 +149,8 @@ def _reasons(plans: list[GearPlan]) -> Iterator[str]:
 # Several operators --------------------------------------------------------------------------------
 
 
-def _show_several(output: Output, planned: Planned) -> None:
-    made, out, planning_s = planned.found, planned.out, planned.planning_s
+def _show_several(output: Output, made: GearPlan, planned: Planned) -> None:
+    out, planning_s = planned.out, planned.planning_s
     measured: Mapping[str, Profile] = planned.profile
     warnings = [f"{name}: {sentence}" for name, profile in measured.items() for sentence in profile.warnings]
     output.json(facts_of_several(made, out, planning_s) | {"warnings": warnings})
@@ -195,8 +197,8 @@ def facts_of_several(plan: GearPlan, path: Path, planning_s: float) -> dict[str,
 # Pipelines of several nodes -----------------------------------------------------------------------
 
 
-def _show_graph(output: Output, planned: Planned) -> None:
-    made, planning_s = planned.found, planned.planning_s
+def _show_graph(output: Output, made: GearPlan, planned: Planned) -> None:
+    planning_s = planned.planning_s
     output.json(_facts_of_graph(made, planned.out, planning_s))
     if made.unfinished:
         output.say(ENDED_EARLY)

@@ -8,8 +8,8 @@ from gearshift.reporting.comparison import FORMATS
 from gearshift.reporting.language.comparison import language_comparison_sections, language_runs, worth_text
 
 
-def show(output: Output, compared: Compared) -> None:
-    found, shown = compared.found, language_runs(compared.found)
+def show(output: Output, found: LanguageComparison, _: Compared) -> None:
+    shown = language_runs(found)
     rows = table("Plans as predicted", *shown.titles)
     for _, cells in shown.cells({**FORMATS, "share": percent, "seconds": milliseconds}):
         rows.add_row(*cells)
@@ -29,6 +29,6 @@ def as_csv(found: LanguageComparison) -> str:
     return language_runs(found).csv
 
 
-def page(compared: Compared) -> Page:
+def page(found: LanguageComparison, compared: Compared) -> Page:
     note = f"Profile {compared.paths[0]}, trace {compared.traces}."
-    return Page("Planners of language models", note, language_comparison_sections(compared.found))
+    return Page("Planners of language models", note, language_comparison_sections(found))

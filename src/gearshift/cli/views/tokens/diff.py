@@ -1,19 +1,22 @@
 """How two plans of language models differ, as tables and sentences."""
 
+from collections.abc import Sequence
+
 from msgspec import UNSET
 
 from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds
 from gearshift.cli.common.what_differs import tell_what_differs
 from gearshift.cli.views.tokens.tables import language_results
-from gearshift.gear import PipelinePlan
+from gearshift.gear import GearPlan
 from gearshift.plans.plan_diff import GearSide, PlanDiff
 from gearshift.reporting.headline import percentile_name
 from gearshift.reporting.language.words import cascade_text, limit_of, load_text
 
 
-def show(output: Output, found: PlanDiff, a: PipelinePlan) -> None:
+def show(output: Output, found: PlanDiff, plans: Sequence[GearPlan]) -> None:
     """Loads are in the unit of the first plan, whose pipeline is `a`, and so are times, unless each has its own."""
+    a = plans[0].pipeline
     tell_what_differs(output, found)
     other = {change.what for change in found.objective}
     if found.gears:

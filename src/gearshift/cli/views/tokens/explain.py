@@ -6,7 +6,6 @@ from gearshift.cli.common.output import Output, table
 from gearshift.cli.common.tables import milliseconds, percent
 from gearshift.cli.views.tokens.tables import language_results
 from gearshift.gear import GearPlan
-from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.reporting.language.words import (
     cascade_text,
     ended_early_text,
@@ -15,16 +14,18 @@ from gearshift.reporting.language.words import (
     placed_sharing_in_words,
 )
 from gearshift.support.numbers import digits
+from gearshift.verbs.kinds.kind import Inputs
 
 if TYPE_CHECKING:
     from gearshift.planner.language.compared.explain import GearExplanation, LanguageExplanation
 
 
-def show(output: Output, explained: "LanguageExplanation", made: GearPlan, profile: LanguageProfile) -> None:
+def show(output: Output, explained: "LanguageExplanation", inputs: Inputs) -> None:
+    made = inputs.plan
     if made.unfinished:
         output.say(ended_early_text(made))
     _show_gears(output, explained, made)
-    for told in placed_sharing_in_words(made, profile):
+    for told in placed_sharing_in_words(made, inputs.records):
         output.say(told)
 
 

@@ -21,8 +21,10 @@ from gearshift.reporting.headline import closing_line
 from gearshift.reporting.language.words import ended_early_text, placed_sharing_in_words
 
 
-def show(output: Output, planned: Planned) -> None:
-    made = planned.found
+def show(output: Output, made: GearPlan | list[GearPlan], planned: Planned) -> None:
+    if isinstance(made, list):
+        _show_frontier(output, made, planned)
+        return
     output.json(facts(made, planned.out, planned.planning_s))
     if made.unfinished:
         output.say(ended_early_text(made))
@@ -39,8 +41,8 @@ def show(output: Output, planned: Planned) -> None:
         output.say(THIS_TRACE_ALONE)
 
 
-def show_frontier(output: Output, planned: Planned) -> None:
-    found, out, planning_s = planned.found, planned.out, planned.planning_s
+def _show_frontier(output: Output, found: list[GearPlan], planned: Planned) -> None:
+    out, planning_s = planned.out, planned.planning_s
     paths = [out / plan_name(i) for i in range(len(found))]
     output.json({"plans": [facts(plan, path, planning_s) for plan, path in zip(found, paths, strict=True)]})
     rows = [(path.name, plan.predictions[plan.name]) for plan, path in zip(found, paths, strict=True)]

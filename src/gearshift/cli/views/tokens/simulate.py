@@ -7,15 +7,14 @@ import numpy as np
 from gearshift.cli.common.output import Output
 from gearshift.cli.common.tables import percent
 from gearshift.cli.views.tokens.tables import language_results
-from gearshift.gear import GearPlan
-from gearshift.profiles.engines.language_profile import LanguageProfile
+from gearshift.verbs.kinds.kind import Inputs
 
 if TYPE_CHECKING:
     from gearshift.simulator.engines.language_simulation import LanguageSimulation
 
 
-def show(output: Output, run: "LanguageSimulation", plan: GearPlan, profile: LanguageProfile) -> None:
-    result = run.result(profile, plan.pipeline.objective)
+def show(output: Output, run: "LanguageSimulation", inputs: Inputs, *, slo_s: None) -> None:
+    result = run.result(inputs.records, inputs.plan.pipeline.objective)
     output.json(result)
     output.show(language_results("Predicted", [("gear plan", result)]))
     for line in run_lines(run):

@@ -231,7 +231,7 @@ def test_a_comparison_has_columns_of_money_where_prices_are_known(capsys: pytest
     priced = LanguageRun(planner="optimal", devices=2, limit_s=0.3, planning_s=1.0, price_per_hour=5.0, error=FAILED)
     for one, shown in ((priced, True), (msgspec.structs.replace(priced, price_per_hour=None), False)):
         found = LanguageComparison(metric="ttft", percentile=0.95, runs=(one,), worth=())
-        show(Output(None), Compared(found, [], None, None, {}))
+        show(Output(None), found, Compared([], None, None, {}))
         told = capsys.readouterr().out
         assert ("an hour" in told, "5.00" in told) == (shown, shown)
 
