@@ -142,11 +142,6 @@ class PlanTables:
         require(name in names, f"the plan has no pipeline {name!r}", remedy=f"name one of {', '.join(names)}")
         return self.pipelines[names.index(name)]
 
-    @property
-    def gear_pipelines(self) -> Iterator[PipelineTables]:
-        """The pipeline of each row of the arrays by gear."""
-        return (pipeline for pipeline in self.pipelines for _ in range(pipeline.gears))
-
     def unscaled(self) -> "PlanTables":
         """The same without load scaling."""
         return replace(self, pipelines=tuple(replace(each, scale_minutes=0) for each in self.pipelines))

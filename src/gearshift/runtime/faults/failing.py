@@ -14,7 +14,6 @@ from gearshift.runtime.faults.ejections import Ejections, OnChange, RetryBudget
 
 NO_ANSWER, RAISED, LOST = "no_answer", "raised", "lost"
 """Why a batch failed: nothing came back for any row, the model raised on all of them, or its worker ended."""
-REASONS = NO_ANSWER, RAISED, LOST
 OnFailure = Callable[[int, str], None]
 """Called with a replica, and why its batch failed."""
 WHOLE_SHARE, LEAST_CHANGE = 1000, 100

@@ -1,4 +1,4 @@
-"""Inputs of verbs for language models: whether there are any, a plan with its profile, and the workload."""
+"""Inputs of verbs for language models: a plan with its profile, and the workload."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,6 @@ from gearshift.errors import require
 from gearshift.gear import GearPlan
 from gearshift.language_workload import LanguageWorkload, draw_language_workload
 from gearshift.plans.plan_file import read_plan
-from gearshift.plans.served import is_language_plan
 from gearshift.profiles.engines.language_profile import LanguageProfile
 from gearshift.profiles.engines.store import read_language_profile
 from gearshift.profiles.pipelines.of_plan import profile_of_plan
@@ -15,12 +14,6 @@ from gearshift.profiles.profile import PART_B, Profile
 from gearshift.profiles.store import NAME_IT
 from gearshift.support.files import PathLike
 from gearshift.workload import Trace
-
-
-def plans_language(plan: GearPlan | PathLike) -> bool:
-    """Whether a plan, or the file of one, is of language models."""
-    made = plan if isinstance(plan, GearPlan) else read_plan(Path(plan))
-    return is_language_plan(made)
 
 
 def language_profile(profile: object, *, remedy: str = NAME_IT) -> LanguageProfile:
