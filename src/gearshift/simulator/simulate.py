@@ -27,7 +27,6 @@ from gearshift.profiles.run_times import (
 from gearshift.profiles.several import Profiles, as_one, profile_of
 from gearshift.profiles.tuples import JointRecords
 from gearshift.request import Late
-from gearshift.simulator.compared.scalers import COMPARED, simulate_compared
 from gearshift.simulator.items import items_of
 from gearshift.simulator.kernel import loop as kernel
 from gearshift.simulator.kernel.arrays import make_outcome, make_plan, make_settings, make_state
@@ -86,6 +85,8 @@ def simulate(
     how: Any = {"most_waiting": most_waiting, "late": late, "log_rows": log_rows}
     if scaling is None:
         return prepare(plan, profiles, joint).run(workload, **how)
+    from gearshift.simulator.compared.scalers import COMPARED
+
     require(not joint, "cores are not scaled for pipelines of several nodes", remedy="leave `scaling` out")
     profile = as_one(profiles)
     if scaling.scaler == "static":
@@ -124,6 +125,8 @@ def _on_constant_cores(
 def _compared(
     plan: GearPlan, profile: Profile, tables: PlanTables, workload: Workload, scaling: Scaling, cores: int | None
 ) -> Simulation:
+    from gearshift.simulator.compared.scalers import simulate_compared
+
     run, n = simulate_compared(plan, tables, profile, workload, scaling, cores), len(workload)
     return Simulation(
         tables=tables,
