@@ -15,9 +15,8 @@ from gearshift.objective import Objective
 from gearshift.pipeline import Edge, Node
 from gearshift.placement import Placement, Replica
 from gearshift.plans.plan_file import write_plan
-from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE
 from gearshift.profiles.profile import PART_A, PART_B, PredictionRecords, Profile, RunTimeCurve, split_parts
-from gearshift.profiles.store import write_profile
+from gearshift.profiles.store import TUPLES_FILE, write_profile
 from gearshift.profiles.tuples import OUTERMOST, Items, JointRecords, around_nodes
 from gearshift.profiles.tuples_file import encoded_joint_records
 from gearshift.verbs.rows.validate import Validation

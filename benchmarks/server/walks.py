@@ -1,10 +1,11 @@
 """How many calls of ours a request takes, and how many modules of ours a plan loads.
 
-    python -m benchmarks.server.walks [--before SRC]
+    python -m benchmarks.server.walks [--before SRC] [--functions]
 
 The request is of one row that both stages of a cascade run, at emulated devices, over one connection; calls of
 functions of the package are counted in the server's process, but not in its workers.  The plan is of five models
 and two load ranges, at its defaults.  With `--before`, the folder `src` of another checkout, both are counted.
+With `--functions`, the functions that a request calls most are printed.
 """
 
 import http.client
@@ -36,7 +37,8 @@ from gearshift.traces.read import write_trace
 
 HERE = Path(__file__).resolve().parents[2] / "src"
 WARM, COUNTED = 200, 100
-CALLS, MODULES = 400, 150
+FUNCTIONS = 40
+CALLS, MODULES = 340, 150
 NEVER_CERTAIN = 2.0
 SERVE = """import collections, json, signal, sys
 import gearshift
@@ -46,7 +48,7 @@ home, calls = gearshift.__path__[0], collections.Counter()
 
 def count(frame, event, _):
     if event == "call" and frame.f_code.co_filename.startswith(home):
-        calls[frame.f_code.co_filename] += 1
+        calls[frame.f_code.co_filename[len(home) + 1 :] + " " + frame.f_code.co_qualname] += 1
 
 def end(*_):
     sys.setprofile(None)
@@ -69,8 +71,8 @@ def environment(source: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(source)}
 
 
-def calls_of_a_request(source: Path, folder: Path) -> tuple[float, int]:
-    """Calls of functions of the package for a request of two stages, and the modules that they are in."""
+def calls_of_a_request(source: Path, folder: Path) -> Counter[str]:
+    """How often each function of the package is called, as `module function`, for the counted requests."""
     plan, counted = folder / "two.json", folder / "calls.json"
     command = [sys.executable, "-c", SERVE, str(counted), "serve", str(plan), "--backend", "emulated", "--port", "0"]
     process = subprocess.Popen(command, env=environment(source), stderr=subprocess.PIPE, text=True)
@@ -78,23 +80,26 @@ def calls_of_a_request(source: Path, folder: Path) -> tuple[float, int]:
     try:
         url = next(found[1] for line in process.stderr if (found := re.search(r" at (http\S+)", line)))
         connection = http.client.HTTPConnection(urlsplit(url).netloc)
+        connection.connect()
         for number in range(WARM + COUNTED):
             if number == WARM:
                 process.send_signal(signal.SIGUSR1)
             ask(connection, number)
         process.send_signal(signal.SIGUSR2)
         ask(connection, 0)  # by then the counts are written
-        calls = Counter(json.loads(counted.read_text()))
-        return sum(calls.values()) / COUNTED, len(calls)
+        return Counter(json.loads(counted.read_text()))
     finally:
         process.terminate()
         process.communicate(timeout=30)
 
 
 def ask(connection: http.client.HTTPConnection, record: int) -> None:
-    body = {"inputs": [{"name": "sample", "shape": [1], "datatype": "INT64", "data": [record]}]}
-    connection.request("POST", "/v2/models/task/infer", json.dumps(body))
-    answer = connection.getresponse()
+    """Ask in one segment, so that the server gets head and body at once, as from most clients."""
+    body = json.dumps({"inputs": [{"name": "sample", "shape": [1], "datatype": "INT64", "data": [record]}]})
+    head = f"POST /v2/models/task/infer HTTP/1.1\r\nHost: {connection.host}\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sock.sendall((head + body).encode())
+    answer = http.client.HTTPResponse(connection.sock, method="POST")
+    answer.begin()
     text = answer.read()
     assert answer.status == 200, text
 
@@ -124,6 +129,7 @@ def write_inputs(folder: Path) -> None:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--before", type=Path, help="the folder src of another checkout")
+    parser.add_argument("--functions", action="store_true", help="print the functions that are called most")
     options = parser.parse_args()
     print(describe())
     rows, bars = [], Bars()
@@ -132,9 +138,13 @@ def main() -> None:
         write_inputs(folder)
         for name, source in [("before", options.before), ("now", HERE)]:
             if source is not None:
-                calls, modules_called = calls_of_a_request(source, folder)
+                functions = calls_of_a_request(source, folder)
+                calls = functions.total() / COUNTED
                 loaded = modules_of_a_plan(source, folder)
-                rows.append((name, f"{calls:.0f}", modules_called, loaded))
+                rows.append((name, f"{calls:.0f}", len({each.partition(" ")[0] for each in functions}), loaded))
+    if options.functions:
+        most = [(f"{count / COUNTED:.1f}", each) for each, count in functions.most_common(FUNCTIONS)]
+        print_table(("calls a request", "module and function, most called"), most)
     print_table(("checkout", "calls of a request of two stages", "in modules", "modules that a plan loads"), rows)
     bars.at_most("calls of a request of two stages", calls, CALLS)
     bars.at_most("modules that a plan loads", loaded, MODULES)

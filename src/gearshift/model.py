@@ -133,3 +133,19 @@ def zeros(spec: TensorSpec, rows: int) -> NDArray[Any]:
     if spec.datatype == "BYTES":
         return np.full(shape, "", dtype=object)
     return np.zeros(shape, dtype=DATATYPES[spec.datatype])
+
+
+def require_operator_name(name: str) -> None:
+    """Raise `InvalidInput` unless `name` can be part of a URL and of a metric."""
+    require_name(name, "operator")
+
+
+def require_name(name: str, what: str, *, where: str = "") -> None:
+    """Raise `InvalidInput` unless `name`, that of `what`, can be part of a URL and of a metric."""
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    require(
+        plain.isalnum() and name.isascii() and len(name) <= 64,
+        f"{what} is {name!r}",
+        where=where,
+        remedy="use up to 64 letters, digits, '-', '_' and '.'",
+    )

@@ -11,8 +11,9 @@ from gearshift.model import TensorSpec
 from gearshift.models.config import project_file
 from gearshift.plans.request_inputs import request_inputs
 from gearshift.profiles.pipelines.of_plan import profile_of_plan
-from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, read_tuples
+from gearshift.profiles.pipelines.profile_folder import read_tuples
 from gearshift.profiles.profile import Profile
+from gearshift.profiles.store import TUPLES_FILE
 from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 

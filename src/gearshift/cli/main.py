@@ -5,7 +5,7 @@ import signal
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +13,6 @@ from click.shell_completion import CompletionItem
 
 import gearshift
 from gearshift.cli.common.streams import end_as_at_ctrl_c, interrupted_code, make_usable
-from gearshift.cli.first_process import become_first_process
 
 VERBS = {
     "demo": ("offline", "Everything on a built-in task, in about 90 seconds; of a pipeline in two minutes."),
@@ -109,9 +108,8 @@ def _json_path(args: Sequence[str]) -> str | None:
 
 def _version() -> str:
     """The version, and whether the router is compiled (`make wheel`)."""
-    router = find_spec("gearshift.runtime.router.router")
-    plain = router is None or str(router.origin).endswith(".py")
-    return gearshift.__version__ if plain else f"{gearshift.__version__}, compiled"
+    compiled = any((Path(gearshift.__file__).parent / "runtime" / "router").glob("router.*.so"))
+    return f"{gearshift.__version__}, compiled" if compiled else gearshift.__version__
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -123,6 +121,8 @@ def main_group() -> None:
 def main() -> None:
     make_usable()
     if os.getpid() == 1:
+        from gearshift.cli.first_process import become_first_process
+
         become_first_process()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup has the second ignored

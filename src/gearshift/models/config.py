@@ -7,6 +7,7 @@ import msgspec
 
 from gearshift.errors import InvalidInput, require
 from gearshift.hardware import is_cuda
+from gearshift.model import require_operator_name
 from gearshift.models.certainty import BUILT_IN
 from gearshift.models.remote_settings import RemoteSettings
 from gearshift.pipeline import Edge, Node, require_graph
@@ -266,22 +267,6 @@ def models_of(name: str, operator: Operator) -> Mapping[str, ModelSettings]:
 
 def _operators_of(pipeline: PipelineSettings) -> set[str]:
     return {node.operator for node in pipeline.nodes.values()}
-
-
-def require_operator_name(name: str) -> None:
-    """Raise `InvalidInput` unless `name` can be part of a URL and of a metric."""
-    require_name(name, "operator")
-
-
-def require_name(name: str, what: str, *, where: str = "") -> None:
-    """Raise `InvalidInput` unless `name`, that of `what`, can be part of a URL and of a metric."""
-    plain = name.replace("-", "").replace("_", "").replace(".", "")
-    require(
-        plain.isalnum() and name.isascii() and len(name) <= 64,
-        f"{what} is {name!r}",
-        where=where,
-        remedy="use up to 64 letters, digits, '-', '_' and '.'",
-    )
 
 
 def project_file(path: Path) -> Path:

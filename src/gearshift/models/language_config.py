@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from gearshift.errors import InvalidInput, require, require_each
-from gearshift.models.config import require_name, require_operator_name, require_reference
+from gearshift.model import require_name, require_operator_name
+from gearshift.models.config import require_reference
 from gearshift.models.remote_settings import api_key_of, parts_of_url, require_plain_url
 from gearshift.support.decoding import UNREADABLE, why_unreadable
 from gearshift.support.files import read_text

@@ -12,14 +12,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gearshift.errors import InvalidInput
-from gearshift.models.config import ModelSettings, Project, read_project
-from gearshift.models.remote_settings import OF_ASKING, OF_REACHING
 from gearshift.support.files import open_to_read
+
+if TYPE_CHECKING:
+    from gearshift.models.config import Project
 
 MIB = 1 << 20
 WHOLE_BYTES = 64 * MIB
@@ -69,7 +70,7 @@ def note_read(path: Path | str) -> None:
         _opened.add(str(path))
 
 
-def files_of(project: Project, directory: Path, model: str, opened: Sequence[str]) -> dict[str, str]:
+def files_of(project: "Project", directory: Path, model: str, opened: Sequence[str]) -> dict[str, str]:
     """Hash the files of a model just loaded: the project's own code, and the `opened` ones."""
     directory = directory.resolve()
     code = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
@@ -85,8 +86,10 @@ def files_of(project: Project, directory: Path, model: str, opened: Sequence[str
     return {_name(path, directory): fingerprint(path) for path in sorted(found) if _counts(path)}
 
 
-def settings_of(project: Project, model: str) -> str:
+def settings_of(project: "Project", model: str) -> str:
     """Hash the settings that a model's answers depend on, except for defaults."""
+    from gearshift.models.remote_settings import OF_ASKING, OF_REACHING
+
     settings = project.models[model]
     given = _given(settings, NOT_OF_ANSWERS)
     remote = {} if settings.remote is None else _given(settings.remote, frozenset(OF_ASKING + OF_REACHING))
@@ -117,6 +120,8 @@ def changes(loaded_from: Sequence[LoadedFrom], project_path: Path) -> list[str]:
     machine.
     """
     try:
+        from gearshift.models.config import read_project
+
         project = read_project(project_path)
     except InvalidInput:
         return []  # reported where the project is needed
@@ -149,7 +154,7 @@ def _listed(changed: Sequence[str], most: int = 4) -> str:
     return ", ".join(changed[:most]) + more
 
 
-def _given(settings: ModelSettings | Any, without: frozenset[str]) -> dict[str, Any]:
+def _given(settings: Any, without: frozenset[str]) -> dict[str, Any]:
     fields = {field.name: getattr(settings, field.name) for field in msgspec.structs.fields(settings)}
     defaults = {field.name: field.default for field in msgspec.structs.fields(settings)}
     return {name: value for name, value in fields.items() if name not in without and value and value != defaults[name]}

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from gearshift.clock import NS_PER_S
 from gearshift.errors import InvalidInput, require
-from gearshift.model import TensorSpec
-from gearshift.models.config import require_operator_name
+from gearshift.model import TensorSpec, require_operator_name
 from gearshift.models.loaded_from import LoadedFrom
 from gearshift.profiles.performance_model import PerformanceModel, Statistic
 

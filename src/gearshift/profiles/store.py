@@ -11,6 +11,7 @@ from gearshift.support.files import PathLike
 from gearshift.support.stored_arrays import RecordsFolder, StoredMetadata
 
 SCHEMA_VERSION = 1
+TUPLES, TUPLES_FILE = "tuples", "tuples.csv"
 METADATA_FILE = "profile.json"
 ARRAYS_FILE = "predictions.npz"
 LANGUAGE_FILE = "language.json"

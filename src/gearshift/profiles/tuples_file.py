@@ -14,12 +14,12 @@ from gearshift.errors import InvalidInput, require
 from gearshift.pipeline import Edge, Node
 from gearshift.profiles.cells import WHOLE, shown, text
 from gearshift.profiles.profile import split_parts
+from gearshift.profiles.store import TUPLES
 from gearshift.profiles.table import Table, read_table
 from gearshift.profiles.tuples import OUTERMOST, Items, JointRecords, around_nodes
 
 Ints = NDArray[np.int64]
 
-TUPLES = "tuples"
 COLUMNS = ("tuple", "node", "parent", "row")
 
 

@@ -27,8 +27,6 @@ from gearshift.profiles.run_times import (
 from gearshift.profiles.several import Profiles, as_one, profile_of
 from gearshift.profiles.tuples import JointRecords
 from gearshift.request import Late
-from gearshift.simulator.compared.scalers import simulate_compared
-from gearshift.simulator.compared.table import COMPARED, SCALERS
 from gearshift.simulator.items import items_of
 from gearshift.simulator.kernel import loop as kernel
 from gearshift.simulator.kernel.arrays import make_outcome, make_plan, make_settings, make_state
@@ -87,6 +85,8 @@ def simulate(
     how: Any = {"most_waiting": most_waiting, "late": late, "log_rows": log_rows}
     if scaling is None:
         return prepare(plan, profiles, joint).run(workload, **how)
+    from gearshift.simulator.compared.table import COMPARED, SCALERS
+
     require(not joint, "cores are not scaled for pipelines of several nodes", remedy="leave `scaling` out")
     require(
         scaling.scaler in SCALERS, f"there is no scaler {scaling.scaler!r}", remedy=f"use one of {', '.join(SCALERS)}"
@@ -128,6 +128,8 @@ def _on_constant_cores(
 def _compared(
     plan: GearPlan, profile: Profile, tables: PlanTables, workload: Workload, scaling: Scaling, cores: int | None
 ) -> Simulation:
+    from gearshift.simulator.compared.scalers import simulate_compared
+
     run, n = simulate_compared(plan, tables, profile, workload, scaling, cores), len(workload)
     return Simulation(
         tables=tables,
@@ -274,7 +276,7 @@ def simulate_tables(
     by_deadline = workload.deadline_ns is not None or exits is not None or core_run_ns is not None or tables.chooses
     several = len(tables.pipeline_of) > 1 or tables.graph.is_graph or tables.chooses or workload.bulk_gear is not None
     whole = takes_whole_kernel() and (by_deadline or several or tables.refine.refines)
-    by_deadline, several = by_deadline or whole, several or (whole and not tables.refine.refines)
+    by_deadline, several = by_deadline or whole, several or whole
     deadline_ns = np.full(n, UNBOUNDED) if workload.deadline_ns is None else workload.deadline_ns
     cores = make_cores(tables, core_run_ns, round(effect_s * NS_PER_S), shared)
     if core_run_ns is not None:
@@ -287,7 +289,7 @@ def simulate_tables(
     plan = make_plan(tables, run_ns, expected_ns, exits, bounds)
     tuples = np.full(n, NONE) if recorded is None else recorded_tuples(tables, workload, recorded)
     graph = None if recorded is None else make_graph(tables, tuples, recorded)
-    if whole and several and recorded is None:
+    if whole and recorded is None and not tables.refine.refines:  # which never have several nodes
         graph = make_graph(tables, tuples, no_records(tables))
     items = 0 if recorded is None else most_items(tuples, recorded)
     settings = make_settings(

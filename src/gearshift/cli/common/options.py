@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -13,12 +13,14 @@ from gearshift.cli.common.option_table import PATH, Command, flag_of, in_order, 
 from gearshift.cli.common.output import notice
 from gearshift.errors import require
 from gearshift.gear import GearPlan
-from gearshift.traces.network import Uplink, read_network
 from gearshift.traces.read import doubts_about_trace, read_trace
 from gearshift.verbs.common.inputs import trace_for, traces_for
 from gearshift.verbs.kinds.kind import Apart, Kind
 from gearshift.verbs.kinds.registry import Found
 from gearshift.workload import Reading, Trace
+
+if TYPE_CHECKING:
+    from gearshift.traces.network import Uplink
 
 SEED = click.IntRange(min=0)
 TRACE_OPTIONS = ("rate_scale", "start_s", "duration_s", "arrivals")
@@ -77,7 +79,7 @@ network_options = in_order(
 )
 
 
-def the_uplink(network: Path | None, request_kb: float | None, slo_s: float | None) -> Uplink | None:
+def the_uplink(network: Path | None, request_kb: float | None, slo_s: float | None) -> "Uplink | None":
     require(
         (network is None) == (request_kb is None),
         "one of --network and --request-kb is missing",
@@ -86,6 +88,8 @@ def the_uplink(network: Path | None, request_kb: float | None, slo_s: float | No
     if network is None or request_kb is None:
         return None
     require_positive("--request-kb", request_kb, "kilobytes")
+    from gearshift.traces.network import Uplink, read_network
+
     return Uplink(read_network(network), 1e3 * request_kb, slo_s)
 
 

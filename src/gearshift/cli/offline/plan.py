@@ -1,7 +1,7 @@
 """`gearshift plan`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,17 @@ from gearshift.cli.common.options import (
     seconds_of,
     traces_options,
 )
-from gearshift.cli.common.other_devices import with_what_if
 from gearshift.cli.common.output import Output, verb
-from gearshift.cli.common.plan_hints import nearest_commands, steady_hint
 from gearshift.cli.common.view import Planned
 from gearshift.cli.views.shown import show
 from gearshift.errors import Infeasible, require
 from gearshift.gear import GearPlan
 from gearshift.planner import planners
+from gearshift.plans.plan_file import write_plan
 from gearshift.plans.plan_folder import plan_name, require_plans_replaceable
 from gearshift.profiles.store import REMEDY as PROFILE_FIRST
 from gearshift.support.files import require_writable
+from gearshift.verbs.common.inputs import Progress
 from gearshift.verbs.kinds.kind import Need
 from gearshift.verbs.kinds.registry import kind_of_profile
 from gearshift.verbs.plan import plan, plan_frontier
@@ -144,6 +144,8 @@ def command(
         with output.progress() as tell:
             made: Any = search(progress=tell, **asked)
     except Infeasible as error:
+        from gearshift.cli.common.plan_hints import nearest_commands, steady_hint
+
         for line in nearest_commands(error, limit=_limit_of(kind.needs[shape]), options=options):
             error.add_note(line)
         hint = error.by_load and isinstance(arrivals, Trace)
@@ -154,9 +156,20 @@ def command(
     if what_if:
         plain: GearPlan = made
         for_others = partial(kind.what_if, shape, plain, measured, arrivals, **{"planner": plain.planner, **asked})
-        made = with_what_if(output, plain, lambda tell: for_others(progress=tell), out)
+        made = _with_what_if(output, plain, lambda tell: for_others(progress=tell), out)
     planned = Planned(out, planning_s, profiles, measured, arrivals, options)
     show(kind, "plan:show", output, made, planned)
+
+
+def _with_what_if(output: Output, made: GearPlan, find: Callable[[Progress], GearPlan], out: Path) -> GearPlan:
+    """Write the plan that `find` gives; after Ctrl-C the plan as it is, because it is written."""
+    try:
+        with output.progress() as tell:
+            found = find(tell)
+    except KeyboardInterrupt:
+        return made
+    write_plan(found, out)
+    return found
 
 
 def _require_objective(

@@ -28,7 +28,6 @@ from gearshift.planner.evaluate.assemble import DEFAULT_ALPHA, with_pipeline
 from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import with_predictions
 from gearshift.planner.search.choices import Choice, PlanMaker
-from gearshift.planner.search.optimal_frontier import frontier_plans, with_better_where_unvisited
 from gearshift.planner.search.plan_search import MOST_LESS, SAME_ACCURACY, PlanSearch
 from gearshift.planner.search.search_space import evaluated
 from gearshift.planner.space.bisection import first_found, least_that
@@ -327,6 +326,8 @@ def _best_within(search: PlanSearch) -> GearPlan:
 
 
 def _undominated(search: PlanSearch) -> list[GearPlan]:
+    from gearshift.planner.search.optimal_frontier import frontier_plans, with_better_where_unvisited
+
     found = all_so_far(frontier_plans(search))
     name = search.request.profile.operator
     results = [made.predictions[name] for made in found]

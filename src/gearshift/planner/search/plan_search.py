@@ -21,7 +21,6 @@ from gearshift.planner.evaluate.bottleneck import refusal
 from gearshift.planner.evaluate.confirm import replay, seeds_for, with_predictions
 from gearshift.planner.evaluate.spike_recovery import confirmed_to_recover
 from gearshift.planner.evaluate.steady_state import steady_of
-from gearshift.planner.published import coordinate, frontier
 from gearshift.planner.search.capacities import with_best_where_unvisited
 from gearshift.planner.search.search_space import SearchSpace, plan_by_slices, slice_of, slices_of
 from gearshift.planner.search.slo_search import SloSearch
@@ -338,6 +337,8 @@ def best_of_published(request: PlanRequest, above: float, so_far: SoFar) -> Gear
     devices, short = len(request.hardware.devices), len(request.trace) <= MOST_REQUESTS
     if devices * request.ranges > MOST_CELLS or not (short or request.hardware == so_far.request.hardware):
         return None
+    from gearshift.planner.published import coordinate, frontier
+
     every_range = request.objective.scope == "every-range"
     margin = least_margin(request) if every_range else request.least_margin
     asked = dataclasses.replace(request, least_margin=margin)

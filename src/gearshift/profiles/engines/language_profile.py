@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gearshift.errors import InvalidInput, require
-from gearshift.models.config import require_operator_name
+from gearshift.model import require_operator_name
 from gearshift.profiles.engines.certainty import TextCertainty, TokenCertainty
 from gearshift.profiles.engines.engine_profile import EngineProfile, Sharing
 from gearshift.profiles.engines.judge import FittedJudge

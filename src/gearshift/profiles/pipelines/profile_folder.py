@@ -7,6 +7,7 @@ was recorded a folder with `tuples.csv`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -14,14 +15,14 @@ import numpy as np
 from gearshift.errors import require
 from gearshift.pipeline import Edge, Node
 from gearshift.profiles.profile import Profile
-from gearshift.profiles.store import METADATA_FILE, REMEDY, read_profile, write_profile
-from gearshift.profiles.tuples import JointRecords
-from gearshift.profiles.tuples_file import TUPLES, encoded_joint_records, read_joint_records
+from gearshift.profiles.store import METADATA_FILE, REMEDY, TUPLES_FILE, read_profile, write_profile
 from gearshift.support.decoding import decode_json, schema_version
 from gearshift.support.files import PathLike, read_bytes, write_atomically
 
+if TYPE_CHECKING:
+    from gearshift.profiles.tuples import JointRecords
+
 PIPELINES_FILE = "pipelines.json"
-TUPLES_FILE = f"{TUPLES}.csv"
 SCHEMA_VERSION = 1
 
 
@@ -58,7 +59,7 @@ class Profiles:
 
     operators: dict[str, Profile]
     pipelines: dict[str, RecordedPipeline]
-    tuples: dict[str, JointRecords] = field(default_factory=dict)
+    tuples: "dict[str, JointRecords]" = field(default_factory=dict)
     seed: int = 0
 
     def items_by_node(self, pipeline: str) -> dict[str, int]:
@@ -72,6 +73,8 @@ class Profiles:
 
 def write_profiles(profiles: Profiles, folder: PathLike) -> Profiles:
     """Write `profiles` into `folder`, and return them with their hashes; older ones are replaced."""
+    from gearshift.profiles.tuples_file import encoded_joint_records
+
     folder = Path(folder)
     require_folder_replaceable(folder)
     (folder / PIPELINES_FILE).unlink(missing_ok=True)
@@ -107,8 +110,10 @@ def read_profiles(folder: PathLike, *, remedy: str = REMEDY) -> Profiles:
 
 def read_tuples(
     folder: Path, nodes: Mapping[str, Node], edges: Sequence[Edge], operators: Mapping[str, Profile]
-) -> JointRecords:
+) -> "JointRecords":
     """Joint records whose parts are those of their items' predictions; `operators` are their profiles."""
+    from gearshift.profiles.tuples_file import read_joint_records
+
     counts = {name: len(profile.predictions.part) for name, profile in operators.items()}
     records = read_joint_records(folder, nodes, edges, counts)
     first = records.begin[:-1]

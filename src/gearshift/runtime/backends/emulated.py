@@ -40,11 +40,8 @@ class ProfiledExits:
         self._model_of = [int(model) for model in replica_model]
         self._segment_ns = None if exits is None else exits.segment_ns.tolist()
         self._exit_segment = None if exits is None else exits.exit_segment.tolist()
-
-    @property
-    def recorded(self) -> bool:
+        self.recorded = exits is not None
         """Whether any model has learned caches, so that it matters which samples a batch has."""
-        return self._segment_ns is not None
 
     def of_batch(self, replica: int, samples: Sequence[Sample], records: Sequence[int]) -> list[Leaving]:
         """The leavings in order; `records` number the recorded samples (unknown: last exit)."""
@@ -163,7 +160,8 @@ class EmulatedBackend:
             self._events.replica_ready(replica)
 
     def _due(self) -> None:
-        while self._ends and self._ends[0][0] <= self._clock.now_ns():
+        now_ns = self._clock.now_ns()
+        while self._ends and self._ends[0][0] <= now_ns:
             _, _, batch, leaving, answers = heapq.heappop(self._ends)
             self._finish(batch, leaving, answers)
         if self._ends and self._timer is not None:

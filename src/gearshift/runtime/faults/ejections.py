@@ -58,7 +58,7 @@ class RetryBudget:
 
 
 class _Replica:
-    __slots__ = ("back_ns", "ejected", "failing", "in_a_row", "pace", "pause_ns", "probing", "recent", "until_ns")
+    __slots__ = ("back_ns", "ejected", "in_a_row", "pace", "pause_ns", "probing", "recent", "until_ns")
 
     def __init__(self) -> None:
         self.begin()
@@ -66,7 +66,7 @@ class _Replica:
     def begin(self) -> None:
         self.recent = Recent()
         self.in_a_row = self.pause_ns = self.until_ns = self.back_ns = 0
-        self.ejected = self.failing = self.probing = False
+        self.ejected = self.probing = False
         self.pace = 0.0
         """Its tries' times over profiled ones; 0 before the first."""
 
@@ -89,29 +89,24 @@ class Ejections:
 
     def is_failing(self, replica: int) -> bool:
         """Whether it failed until it was taken out, and has answered nothing since."""
-        return self._replicas[replica].failing
-
-    def tries(self, replica: int) -> bool:
-        """Whether the next try shows whether a replica that was taken out is back."""
         return self._replicas[replica].ejected
 
-    def sent(self, replica: int) -> None:
-        """A try began; it shows whether a replica that was taken out is back."""
+    def sent(self, replica: int) -> bool:
+        """A try began; whether it shows if a replica that was taken out is back."""
         one = self._replicas[replica]
         if one.ejected:
             self.is_out[replica] = one.probing = True
+        return one.ejected
 
     def succeeded(self, replica: int, now_ns: int) -> None:
         one = self._replicas[replica]
         one.in_a_row = 0
         one.recent.add(now_ns, all=1)
-        if one.ejected and not one.probing:  # a try that began before it was taken out
-            return
-        if one.ejected:
+        if one.probing:  # else it is in service, or the try began before it was taken out
             one.recent.clear()
             one.back_ns = now_ns
-            one.ejected = one.probing = self.is_out[replica] = False
-        self._set_failing(replica, False)
+            one.probing = self.is_out[replica] = False
+            self._set_failing(replica, False)
 
     def failed(self, replica: int, now_ns: int) -> None:
         one = self._replicas[replica]
@@ -124,7 +119,7 @@ class Ejections:
             one.pause_ns = pause_ns(one.pause_ns, 0 if one.probing else now_ns - one.back_ns)
             one.until_ns = now_ns + one.pause_ns
             one.probing = False
-            one.ejected = self.is_out[replica] = True
+            self.is_out[replica] = True
             self._set_failing(replica, True)
 
     def left(self, replica: int) -> None:
@@ -175,7 +170,7 @@ class Ejections:
 
     def _set_failing(self, replica: int, failing: bool) -> None:
         one = self._replicas[replica]
-        if one.failing != failing:
-            one.failing = failing
+        if one.ejected != failing:
+            one.ejected = failing
             if self.changed is not None:
                 self.changed(replica, failing)

@@ -89,27 +89,35 @@ class FailingReplicas:
     # How batches end.
 
     def sent(self, replica: int) -> None:
-        if self.ejections.tries(replica):
-            self.ejections.sent(replica)
+        if self.ejections.sent(replica):
             self.probes.append(replica)
 
-    def partly_ended(self, replica: int, samples: Sequence[Sample]) -> None:
-        if not all(sample.error or sample.unanswered for sample in samples):
-            self._partly.add(replica)
+    def partly_ended(self, replica: int) -> None:
+        """Note that some rows of the running batch were answered."""
+        self._partly.add(replica)
 
     def why_failed(self, replica: int, samples: Sequence[Sample]) -> str:
-        """Why the batch that `samples` end has failed; empty if it has not, or the samples may be to blame."""
+        """Why the batch that `samples` end without answers has failed; empty if it has not, or they may be to blame."""
         if replica in self._partly or not all(sample.unreached or sample.raised for sample in samples):
             return ""
         return NO_ANSWER if any(sample.unreached for sample in samples) else RAISED
 
     def ended(
-        self, replica: int, samples: Sequence[Sample], why: str, *, took_ns: int, expected_ns: int, now_ns: int
+        self,
+        replica: int,
+        samples: Sequence[Sample],
+        why: str,
+        *,
+        answers: bool,
+        took_ns: int,
+        expected_ns: int,
+        now_ns: int,
     ) -> bool:
         """Judge the replica; whether it, or another, was taken out or is in service again.
 
-        Where its model raised on all rows, they may be to blame. That is known once another replica
-        has run them; where none does, rows of a single request tell nothing.
+        With `answers`, some of the samples have got one. Where its model raised on all rows, they may be
+        to blame. That is known once another replica has run them; where none does, rows of a single
+        request tell nothing.
         """
         out, ejections = self.ejections.is_out[replica], self.ejections
         others = {sample.raised_at for sample in samples if sample.raised_at >= 0}
@@ -122,7 +130,7 @@ class FailingReplicas:
                 ejections.failed(replica, now_ns)
             else:
                 ejections.left(replica)
-        elif replica in self._partly or not all(sample.error or sample.unanswered for sample in samples):
+        elif answers or replica in self._partly:
             ejections.succeeded(replica, now_ns)
             if self._weighs and expected_ns > 0 and replica not in self._partly:
                 self._paced = True

@@ -127,9 +127,9 @@ class DeadlineQueues:
 
     def misses_anyway(self, request: Request, model: int, now_ns: int) -> bool:
         """Whether no replica of `model` could be in time, even running the request next, alone."""
-        deadline_ns = self._rules.aimed_ns(request)
-        if not self._rules.refuses or deadline_ns == NO_DEADLINE_NS:
+        if not self._rules.refuses or request.deadline_ns == NO_DEADLINE_NS:
             return False
+        deadline_ns = self._rules.aimed_ns(request)
         replicas = self._turns[request.pipeline].sharing(model)
         return bool(replicas) and not any(
             in_time(deadline_ns, self._devices.free_ns(replica, now_ns), self.run_ns[replica][1])

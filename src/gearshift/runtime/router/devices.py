@@ -37,9 +37,6 @@ class Devices:
     def wake_by(self, device: int, at_ns: int) -> None:
         self.wake_ns[device] = min(self.wake_ns[device], at_ns)
 
-    def next_wake_ns(self) -> int:
-        return min(self.wake_ns)
-
     def due(self, now_ns: int) -> list[tuple[int, int]]:
         """Devices whose time to look again has come, with that time."""
         return [(at, device) for device, at in enumerate(self.wake_ns) if at <= now_ns]

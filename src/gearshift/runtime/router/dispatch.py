@@ -229,7 +229,7 @@ class Dispatch:
             self.start_on(device, now_ns)
 
     def next_timer_ns(self) -> int:
-        first_ns = self.devices.next_wake_ns()
+        first_ns = min(self.devices.wake_ns)
         if self.by_deadline.gives_up_ns:
             first_ns = min(first_ns, *self.by_deadline.gives_up_ns.values())
         if self._refining is not None:
@@ -405,11 +405,12 @@ class Dispatch:
         self.started_ns[replica] = now_ns
         if self.slowdown.on:
             self.slowdown.started(replica, self._expected_ns[replica][len(samples)])
-        self._log.write(now_ns, Decision.START, replica, len(samples), reason)
         for sample in samples:
             sample.queue_ns += now_ns - sample.entered_ns
             sample.expected_end_ns = now_ns + run_ns
-            if self._log.wanted:
+        if self._log.wanted:
+            self._log.write(now_ns, Decision.START, replica, len(samples), reason)
+            for sample in samples:
                 self._log.write(now_ns, Decision.TAKE, replica, sample.sequence, 0)
         self._failing.sent(replica)
         self._start(replica, samples, reason)

@@ -46,6 +46,7 @@ class Faults:
     # Who can answer.
 
     def lacking(self, pipeline: Pipeline) -> str:
+        """A model with which requests of `pipeline` begin, and which has no replica; empty if each has one."""
         if True not in self._lost:
             return ""
         for model in pipeline.first_models:
@@ -54,6 +55,7 @@ class Faults:
         return ""
 
     def can_answer(self, pipeline: Pipeline) -> bool:
+        """Whether new requests of `pipeline` get an answer, perhaps from another stage than planned."""
         return not self.lacking(pipeline) and not any(
             all(self._failing.all_out(model) for model in self._cascades.stages(node)) for node in pipeline.entries
         )
@@ -128,11 +130,13 @@ class Faults:
 
     # Batches that failed.
 
-    def judge(self, replica: int, samples: Sequence[Sample], why: str, now_ns: int) -> None:
-        """Judge a replica by a batch that ended; `why` it failed, or empty."""
+    def judge(self, replica: int, samples: Sequence[Sample], why: str, now_ns: int, *, answers: bool = False) -> None:
+        """Judge a replica by a batch that ended; `why` it failed, or empty; whether some rows got `answers` now."""
         took_ns = now_ns - self._dispatch.started_ns[replica]
         expected_ns = self._by_deadline.run_ns[replica][len(samples)]
-        if self._failing.ended(replica, samples, why, took_ns=took_ns, expected_ns=expected_ns, now_ns=now_ns):
+        if self._failing.ended(
+            replica, samples, why, answers=answers, took_ns=took_ns, expected_ns=expected_ns, now_ns=now_ns
+        ):
             self.share_anew(now_ns)
 
     def goes_on(self, sample: Sample, replica: int, now_ns: int) -> bool:

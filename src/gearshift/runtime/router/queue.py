@@ -47,13 +47,14 @@ class InOrder:
             self._line.append(entry)
 
     def first(self) -> Entry:
-        return self._heap[0] if self._heap_is_next() else self._line[0]
+        line, heap = self._line, self._heap
+        return heap[0] if heap and (not line or heap[0] < line[0]) else line[0]
 
     def drop_first(self) -> None:
-        if self._heap_is_next():
-            heapq.heappop(self._heap)
-        else:
+        if self._line and self.first() is self._line[0]:
             self._line.popleft()
+        else:
+            heapq.heappop(self._heap)
 
     def clear(self) -> None:
         self._line.clear()
@@ -64,9 +65,6 @@ class InOrder:
         self._line = deque([entry for entry in self._line if waiting.get(entry[-2]) == entry[-3]])
         self._heap = [entry for entry in self._heap if waiting.get(entry[-2]) == entry[-3]]
         heapq.heapify(self._heap)
-
-    def _heap_is_next(self) -> bool:
-        return bool(self._heap) and (not self._line or self._heap[0] < self._line[0])
 
 
 class WaitingQueue:

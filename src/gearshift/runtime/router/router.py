@@ -89,6 +89,7 @@ class Router:
             end=self._drop,
             release=self._release,
         )
+        self.next_timer_ns = self._dispatch.next_timer_ns
         self.by_deadline: DeadlineQueues = self._dispatch.by_deadline
         if tables.chooses:
             dispatch = self._dispatch
@@ -107,6 +108,7 @@ class Router:
             answer=self._answer,
             done=self._done,
         )
+        self.lacking, self.can_answer = self._faults.lacking, self._faults.can_answer
         self._flows: Flows | None = None
         if tables.graph.is_graph:
             require(passing is not None, "the plan has pipelines of several nodes, and nothing to pass data between")
@@ -144,12 +146,16 @@ class Router:
         """Answer or forward samples; start batches here only if theirs goes on."""
         model = self._model_of[replica]
         whole, why = self._dispatch.leave_batch(replica, samples, now_ns), ""
-        if not whole:
-            self.failing.partly_ended(replica, samples)
-        elif not (why := self.failing.why_failed(replica, samples)):
-            self._faults.judge(replica, samples, "", now_ns)
-        if whole and self._dispatch.slowdown.on and not any(sample.error or sample.unanswered for sample in samples):
-            self._dispatch.learn_slowdown(replica, now_ns)
+        without = [sample for sample in samples if sample.error or sample.unanswered]
+        answers = len(without) < len(samples)
+        if whole:
+            why = "" if answers else self.failing.why_failed(replica, samples)
+            if not why:
+                self._faults.judge(replica, samples, "", now_ns, answers=answers)
+            if self._dispatch.slowdown.on and not without:
+                self._dispatch.learn_slowdown(replica, now_ns)
+        elif answers:
+            self.failing.partly_ended(replica)
         for sample in samples:
             if sample.over:
                 continue
@@ -254,9 +260,6 @@ class Router:
         self._flows.more(now_ns)
         self._start_on_touched(now_ns)
 
-    def next_timer_ns(self) -> int:
-        return self._dispatch.next_timer_ns()
-
     # Faults.
 
     def replicas_lost(self, replicas: Sequence[int], now_ns: int) -> None:
@@ -277,14 +280,6 @@ class Router:
             else:
                 self._dispatch.withdraw(sample, now_ns)
         self._start_on_touched(now_ns)
-
-    def lacking(self, pipeline: int) -> str:
-        """A model with which requests of `pipeline` begin, and which has no replica; empty if each has one."""
-        return self._faults.lacking(self.pipelines[pipeline])
-
-    def can_answer(self, pipeline: int) -> bool:
-        """Whether new requests of `pipeline` get an answer, perhaps from another stage than planned."""
-        return self._faults.can_answer(self.pipelines[pipeline])
 
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample outside meter and queues, if the replica's devices have nothing to do."""
@@ -331,18 +326,17 @@ class Router:
 
     def _start_on_touched(self, now_ns: int) -> None:
         """Start batches; then those of samples that waited for a replica whose probe has started."""
-        self._start_and_go_on(now_ns)
+        start = self._dispatch.start_on_touched if self._flows is None else self._start_and_go_on
+        start(now_ns)
         while self.failing.probes:
             self.failing.probes.clear()
             self._faults.share_anew(now_ns)
-            self._start_and_go_on(now_ns)
+            start(now_ns)
 
     def _start_and_go_on(self, now_ns: int) -> None:
         """Start batches; where samples are dropped meanwhile, what follows from that, too."""
         flows = self._flows
-        if flows is None:
-            self._dispatch.start_on_touched(now_ns)
-            return
+        assert flows is not None
         while True:
             flows.go_on(now_ns)
             self._dispatch.start_on_touched(now_ns)

@@ -103,7 +103,7 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     queue_ns = run_ns = 0
     errors: list[str] = []
     rows: list[RowFacts] = []
-    reason = ""
+    reason, by_time = "", False
     for s in samples:
         queue_ns, run_ns = max(queue_ns, s.queue_ns), max(run_ns, s.run_ns)
         if s.error:
@@ -118,6 +118,7 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
                 by_time=s.ending == Ending.TIME,
             )
         )
+        by_time = by_time or s.ending == Ending.TIME
         reason = reason or s.degraded_by
     queue_s, run_s = queue_ns / NS_PER_S, run_ns / NS_PER_S
     if errors:
@@ -135,7 +136,7 @@ def answer_of(samples: Sequence[Sample], models: Sequence[str], gear: int) -> An
     except (KeyError, ValueError):
         return Answer(outcome="failed", reason=MISFIT, errors=(MISFIT,), gear=gear, queue_s=queue_s, run_s=run_s)
     how: Outcome = "degraded" if reason else "answered"
-    if not reason and any(row.by_time for row in rows):
+    if not reason and by_time:
         reason = BY_TIME
     return Answer(
         outcome=how,
@@ -183,9 +184,9 @@ def judged(answer: Answer, request: Request, now_ns: int, *, refuses: bool) -> A
 
 def stack_results(samples: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
     """Join results of one row each; raises `KeyError` or `ValueError` if they do not fit."""
+    if len(samples) == 1:
+        return samples[0].result  # type: ignore[return-value]
     results: list[dict[str, NDArray[Any]]] = [sample.result for sample in samples]  # type: ignore[misc]
-    if len(results) == 1:
-        return results[0]
     for result in results:
         if result.keys() != results[0].keys():
             raise KeyError("outputs of different names")

@@ -108,7 +108,7 @@ class ServedPipeline:
             shared.accepting,
             self.room,
             self._bulk_room,
-            lacking=partial(self._router.lacking, tables.number),
+            lacking=partial(self._router.lacking, self._pipeline),
             refused=self._count_refused,
         )
         self.require_room, self.reading = self._admission.require_room, self._admission.reading
@@ -142,7 +142,7 @@ class ServedPipeline:
     @property
     def ready(self) -> bool:
         """Whether new requests are accepted and answered, perhaps by fewer models than planned (`degraded`)."""
-        return self._shared.accepting.now and self._router.can_answer(self.number)
+        return self._shared.accepting.now and self._router.can_answer(self._pipeline)
 
     @property
     def degraded(self) -> list[str]:
@@ -152,7 +152,7 @@ class ServedPipeline:
     @property
     def lacking(self) -> str:
         """A model with which requests begin, and which has no replica; empty if there is none."""
-        return self._router.lacking(self.number)
+        return self._router.lacking(self._pipeline)
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
@@ -300,13 +300,13 @@ class ServedPipeline:
 
     def _deliver(self) -> None:
         """Run on a later turn: devices get their next batches before answers are written."""
-        self._delivers = False
         try:
             if self._ended:
                 self._answer_ended()
                 self.adapting.audit(self._router, self._clock.now_ns())
             self.open_requests.deliver()
         finally:
+            self._delivers = False
             if self._ended or self.open_requests.settled:  # an error affects one answer only
                 self._deliver_soon()
 

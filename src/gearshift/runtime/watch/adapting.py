@@ -47,6 +47,8 @@ class Adapting:
         self._load, self._times = LoadDrift(of, window_s), ProfileDrift(tables, run_ns)
         self._metrics = AdaptingMetrics()
         self.trace = LiveTrace()
+        self.audit: Callable[[Router, int], None] = _not_audited if audit is None else audit.start
+        """Runs the answer that waits for a second one, if there is slack."""
 
     @property
     def window_s(self) -> float:
@@ -89,10 +91,6 @@ class Adapting:
     def answered(self, sample: Sample, gear: int) -> None:
         if self._audit is not None:
             self._audit.answered(sample, gear)
-
-    def audit(self, router: Router, now_ns: int) -> None:
-        if self._audit is not None:
-            self._audit.start(router, now_ns)
 
     def second_answer(self, sample: Sample) -> None:
         """Handle a sample that no request waits for, perhaps one from the audit."""
@@ -193,6 +191,10 @@ class Adapting:
             planned_high=high,
             alarm=_SIDES[one.alarm],
         )
+
+
+def _not_audited(router: Router, now_ns: int) -> None:
+    pass
 
 
 _SIDES: dict[int, Literal["", "above", "below"]] = {INSIDE: "", ABOVE: "above", BELOW: "below"}

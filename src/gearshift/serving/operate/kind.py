@@ -12,7 +12,7 @@ import msgspec
 from gearshift.clock import WallClock
 from gearshift.errors import ModelFailed, require
 from gearshift.gear import GearPlan
-from gearshift.models.config import require_name
+from gearshift.model import require_name
 from gearshift.observability.journal import Journal
 from gearshift.observability.recent_events import RecentEvents
 from gearshift.observability.tracing import Tracing

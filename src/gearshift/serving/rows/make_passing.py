@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from gearshift.errors import require
-from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, read_tuples
+from gearshift.profiles.pipelines.profile_folder import read_tuples
+from gearshift.profiles.store import TUPLES_FILE
 from gearshift.profiles.tuples import JointRecords
 from gearshift.runtime.router.flows import Passing
 from gearshift.runtime.service.passing import OutputPassing

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from gearshift.errors import InvalidInput, require
 from gearshift.gear import GearPlan, SourceFile
 from gearshift.plans.plan_file import read_plan
-from gearshift.profiles.pipelines.of_plan import profile_of_plan
-from gearshift.profiles.pipelines.profile_folder import TUPLES_FILE, Profiles, read_tuples
 from gearshift.profiles.profile import PART_B, Profile
-from gearshift.profiles.tuples import JointRecords
+from gearshift.profiles.store import TUPLES_FILE
 from gearshift.support.files import PathLike
 from gearshift.traces.read import read_as_for
 from gearshift.workload import Trace, Workload, draw_workload
+
+if TYPE_CHECKING:
+    from gearshift.profiles.pipelines.profile_folder import Profiles
+    from gearshift.profiles.tuples import JointRecords
 
 Progress = Callable[[str, float], None]
 Notice = Callable[[str], None]
@@ -35,6 +37,8 @@ def plan_and_profiles(
     plan: GearPlan | PathLike, profiles: Mapping[str, Profile | PathLike] | None = None
 ) -> tuple[GearPlan, dict[str, Profile]]:
     """The plan and the profiles of its operators; `profiles` replace the paths in its file."""
+    from gearshift.profiles.pipelines.of_plan import profile_of_plan
+
     made, given = plan if isinstance(plan, GearPlan) else read_plan(Path(plan)), profiles or {}
     unknown = sorted(given.keys() - made.profiles.keys())
     require(not unknown, f"the plan has no operators {unknown}", remedy=f"name some of {sorted(made.profiles)}")
@@ -46,13 +50,15 @@ def plan_and_profiles(
 def plan_and_records(
     plan: GearPlan | PathLike,
     profiles: Mapping[str, Profile | PathLike] | None = None,
-    joint: Mapping[str, JointRecords] | None = None,
-) -> tuple[GearPlan, dict[str, Profile], dict[str, JointRecords]]:
+    joint: "Mapping[str, JointRecords] | None" = None,
+) -> "tuple[GearPlan, dict[str, Profile], dict[str, JointRecords]]":
     """The plan, the profiles of its operators, and the joint records of its graphs.
 
     Those that `joint` lacks are read from the folder that holds the profile of the output's
     operator.
     """
+    from gearshift.profiles.pipelines.profile_folder import read_tuples
+
     made, measured = plan_and_profiles(plan, profiles)
     found = dict(joint or {})
     for name, pipeline in made.pipelines.items():
@@ -171,7 +177,7 @@ def _doubt_of(source: SourceFile, made: Trace, *, as_it_is: bool) -> str | None:
     return None
 
 
-def workload_of(recorded: Profile | JointRecords, trace: Trace, *, seed: int | None = None) -> Workload:
+def workload_of(recorded: "Profile | JointRecords", trace: Trace, *, seed: int | None = None) -> Workload:
     """Attach to the trace the samples, or tuples, on which accuracy is reported (part B).
 
     `simulate` and `replay` both serve this workload. Samples are drawn by `seed`, by default the
@@ -188,7 +194,7 @@ def workload_on(records: NDArray[np.int32], trace: Trace, *, seed: int | None = 
     return replace(draw_workload(trace, records, seed=seed), deadline_ns=trace.deadline_ns)
 
 
-def pipeline_of(measured: Profiles, name: str | None) -> str:
+def pipeline_of(measured: "Profiles", name: str | None) -> str:
     """The pipeline of that name, or the only one; raises `InvalidInput` where it was not recorded."""
     if name is None:
         require(

@@ -12,20 +12,16 @@ from gearshift.gear import GearPlan
 from gearshift.objective import Objective
 from gearshift.planner import planners
 from gearshift.planner.space.request import Shape
-from gearshift.plans.plan_diff import PlanDiff, diff
 from gearshift.plans.plan_file import read_plan
 from gearshift.plans.plan_tables import plan_tables
 from gearshift.plans.served import require_served
-from gearshift.profiles.backlog import backlog_of
 from gearshift.profiles.pipelines.profile_folder import Profiles, holds_profiles, read_profiles
 from gearshift.profiles.profile import Profile
 from gearshift.profiles.store import read_profile
-from gearshift.profiles.tuples import JointRecords
 from gearshift.support.files import PathLike
 from gearshift.verbs.common.inputs import Notice, Progress, plan_and_profiles, plan_and_records, silent, workload_of
 from gearshift.verbs.kinds.kind import PROFILE_FIRST, Apart, Inputs, Kind, Need, Traces
 from gearshift.verbs.planning.options import OF_GRAPHS, OF_SEVERAL, OF_TOKENS, TIMES
-from gearshift.verbs.rows.profile import has_several
 from gearshift.workload import merge_workloads
 
 if TYPE_CHECKING:
@@ -33,7 +29,9 @@ if TYPE_CHECKING:
     from gearshift.planner.compare import Comparison
     from gearshift.planner.explain import Explanation
     from gearshift.planner.explain_together import TogetherExplanation
+    from gearshift.plans.plan_diff import PlanDiff
     from gearshift.policies.cores.demand import Scaling
+    from gearshift.profiles.tuples import JointRecords
     from gearshift.serving.rows.served import ServedRows
     from gearshift.simulator.simulate import Simulation
     from gearshift.traces.network import Uplink
@@ -79,7 +77,7 @@ class RowRecords(NamedTuple):
     """Profiles by operator, and the joint records of graphs by pipeline."""
 
     profiles: Mapping[str, Profile]
-    joint: Mapping[str, JointRecords]
+    joint: "Mapping[str, JointRecords]"
 
     @property
     def only(self) -> Profile:
@@ -227,7 +225,7 @@ class Rows(Kind):
         *,
         profile: Any = None,
         profiles: Mapping[str, Profile | PathLike] | None = None,
-        joint: Mapping[str, JointRecords] | None = None,
+        joint: "Mapping[str, JointRecords] | None" = None,
         **_: Any,
     ) -> Inputs:
         if profile is not None:
@@ -306,12 +304,12 @@ class Rows(Kind):
             plan_and_profiles(path)
         return made
 
-    def diff(self, a: GearPlan, b: GearPlan) -> PlanDiff | dict[str, PlanDiff | str]:
+    def diff(self, a: GearPlan, b: GearPlan) -> "PlanDiff | dict[str, PlanDiff | str]":
         from gearshift.planner.space.beside import part_of
 
         if len(a.pipelines) == len(b.pipelines) == 1:
             return _diff(a, b)
-        found: dict[str, PlanDiff | str] = {}
+        found: dict[str, Any] = {}
         for name in {**a.pipelines, **b.pipelines}:
             parts = [part_of(plan, [name]) for plan in (a, b) if name in plan.pipelines]
             found[name] = _diff(*parts) if len(parts) == 2 else "a" if name in a.pipelines else "b"
@@ -328,6 +326,8 @@ class Rows(Kind):
         return profile_from_records(folder, **how)
 
     def require_light(self, project: Path) -> None:
+        from gearshift.verbs.rows.profile import has_several
+
         require(
             not has_several(project), "has several operators, or pipelines", where=str(project), remedy=PROFILE_FIRST
         )
@@ -352,7 +352,9 @@ class Rows(Kind):
         return ROWS
 
 
-def _diff(a: GearPlan, b: GearPlan) -> PlanDiff:
+def _diff(a: GearPlan, b: GearPlan) -> "PlanDiff":
+    from gearshift.plans.plan_diff import diff
+
     for plan in (a, b):
         require_served(plan)
     return diff(a, b)
@@ -361,6 +363,7 @@ def _diff(a: GearPlan, b: GearPlan) -> PlanDiff:
 def _all_at_once(
     plan: GearPlan, records: RowRecords, traces: Traces, *, seed: int | None, most_waiting: int | None
 ) -> "Simulation":
+    from gearshift.profiles.backlog import backlog_of
     from gearshift.simulator.simulate import simulate as run
 
     tables, (profiles, joint) = plan_tables(plan), records
@@ -377,6 +380,8 @@ def _all_at_once(
 
 
 def _most_waiting(plan: GearPlan, profile: Profile, scaling: "Scaling | None", scaler_cores: int | None) -> int:
+    from gearshift.profiles.backlog import backlog_of
+
     cores = scaler_cores
     if scaling is not None and scaling.scaler != "static":
         cores = scaler_cores or sum(replica.cores for replica in plan.placement.replicas)

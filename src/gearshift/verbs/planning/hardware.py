@@ -5,7 +5,6 @@ from pathlib import Path
 from gearshift.errors import require
 from gearshift.hardware import HOST, MOST_POOL_CORES, Device, Hardware, identical_devices
 from gearshift.planner.space.hosts import bytes_side_by_side
-from gearshift.plans.hardware_file import read_hardware
 from gearshift.plans.prices import priced
 from gearshift.profiles.profile import Profile
 from gearshift.support.files import PathLike
@@ -54,4 +53,6 @@ def named_hardware(devices: Hardware | PathLike, memory_bytes: int | None) -> Ha
     require(
         memory_bytes is None, "memory and a hardware file are both given", remedy="write memory_bytes into the file"
     )
+    from gearshift.plans.hardware_file import read_hardware
+
     return read_hardware(Path(devices))

@@ -62,7 +62,7 @@ def test_rows_of_a_replica_without_answers_go_on_to_another_until_it_is_taken_ou
         assert not bench.ask(number, number).error
     assert bench.failing() == ["a0"]
     assert bench.ran.count("a0") == MAX_FAILURES_IN_A_ROW
-    assert bench.router.can_answer(0)
+    assert bench.router.can_answer(bench.router.pipeline)
 
 
 def test_one_batch_tries_a_replica_after_its_pause_and_brings_it_back() -> None:
@@ -92,7 +92,7 @@ def test_where_a_later_stage_fails_the_answer_before_it_is_kept_at_once() -> Non
         sample = bench.ask(number, number, certainty=0.0)
         assert (sample.error, sample.degraded_by) == ("", "model 'b' gave no answer")
     assert bench.ran.count("b0") == MAX_FAILURES_IN_A_ROW
-    assert bench.router.can_answer(0)
+    assert bench.router.can_answer(bench.router.pipeline)
 
 
 def test_where_the_first_stage_fails_the_next_one_runs_its_rows() -> None:
@@ -102,7 +102,7 @@ def test_where_the_first_stage_fails_the_next_one_runs_its_rows() -> None:
     assert {bench.tables.models[model] for model in models} == {"b"}
     assert bench.ran.count("a0") == MAX_FAILURES_IN_A_ROW
     assert not any(sample.error or sample.degraded_by for sample in bench.samples.values())
-    assert bench.router.can_answer(0)
+    assert bench.router.can_answer(bench.router.pipeline)
 
 
 def test_an_only_replica_is_asked_all_the_same_and_answers_again_with_its_first_answer() -> None:
@@ -111,11 +111,11 @@ def test_an_only_replica_is_asked_all_the_same_and_answers_again_with_its_first_
     for number in range(8):
         assert bench.ask(number, number).error
     assert bench.ran.count("a0") == 8
-    assert not bench.router.can_answer(0)
+    assert not bench.router.can_answer(bench.router.pipeline)
     bench.gone = set()
     assert not bench.ask(8, 9).error
     assert bench.failing() == []
-    assert bench.router.can_answer(0)
+    assert bench.router.can_answer(bench.router.pipeline)
 
 
 def test_rows_on_which_every_model_raises_take_no_replica_out() -> None:
@@ -160,4 +160,4 @@ def test_what_a_model_refuses_is_no_failure() -> None:
         samples[0].error = "the endpoint refused it"
         bench.finish("a0", number)
     assert bench.failing() == []
-    assert bench.router.can_answer(0)
+    assert bench.router.can_answer(bench.router.pipeline)

@@ -94,7 +94,7 @@ class Availability:
         Nobody else might: a replica with less to do, or an earlier one, would have every request of a quiet hour.
         """
         for r in self._of(model):
-            if self.ejections.tries(r) and not (self.closed[r] or (failed >> r) & 1):
+            if self.ejections.is_failing(r) and not (self.closed[r] or (failed >> r) & 1):
                 return r
         return -1
 
