@@ -70,9 +70,9 @@ def test_a_key_and_a_certificate_of_ones_own_are_used(tmp_path):
         with Client(server.url, "sums", api_key="a-secret-of-the-client", **trusting) as client:
             for _ in range(3):
                 assert client.infer({"x": [[1.0, 2.0]]}).outputs["sum"].tolist() == [3]
-            kept, another = client._free.take(), client._free.take()
+            kept, another = client._http._kept(), client._http._kept()
             assert another is None
-            client._free.keep(kept)
+            kept.close()
         assert asyncio.run(main(server.url, api_key="a-secret-of-the-client", **trusting)) == [3]
         with Client(server.url, "sums", **trusting) as client, pytest.raises(NoAccess, match="key is needed"):
             client.infer({"x": [[1.0, 2.0]]})

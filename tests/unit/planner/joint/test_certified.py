@@ -197,7 +197,7 @@ def test_a_plan_that_cannot_be_certified_is_refused_as_infeasible(place: Path) -
 def test_options_of_a_query_are_not_for_one_operator(place: Path) -> None:
     done = run("plan", place / "profile" / "read", "--trace", place / "t.csv", "--p95-ms", 100, "--recall", 0.9)
     assert done.exit_code == 2
-    assert "--recall is given, and the profile is of one operator" in done.output
+    assert "--recall is given, which plans of one operator do not have" in done.output
 
 
 def test_a_plan_without_a_certificate_is_written_as_before(tmp_path: Path) -> None:
