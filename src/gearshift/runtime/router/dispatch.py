@@ -26,11 +26,9 @@ Start = Callable[[int, list[Sample], int], None]
 class Dispatch:
     """Holds a queue for each replica, and the devices: all pipelines share them.
 
-    `start(replica, samples, reason)` hands a batch to the backend, `end(sample, replica, ending,
-    now_ns)` takes what is dropped. Devices that an event `touched` are looked at once it has been
-    handled. Replicas that are lost or fail start nothing (`failing`). Backlog is counted in
-    `pipeline_of` (nodes,). Where gears order by gain, `release(sample, ending, now_ns)` takes what is
-    answered for lack of time, and alike replicas share the queues of the first of them.
+    `start` hands a batch to the backend, `end` takes what is dropped, `release` what is answered for lack of time
+    where gears order by gain; alike replicas then share the queues of the first of them. Devices that an event
+    `touched` are looked at once it has been handled. Backlog is counted in `pipeline_of` (nodes,).
     """
 
     def __init__(
@@ -55,8 +53,7 @@ class Dispatch:
         self._model_of: list[int] = tables.replica_model.tolist()
         self._starvation_ns: list[int] = tables.starvation_ns.tolist()
         self.devices, self.slowdown = Devices(tables), Slowdown(tables, on=rules.learns_slowdown)
-        self._expected_ns = rules.expected_ns
-        self._spans = self.devices.spans
+        self._expected_ns, self._spans = rules.expected_ns, self.devices.spans
         self.settings = GearSettings(tables, pipelines)
         self.queues = [WaitingQueue(starvation_ns) for starvation_ns in self._starvation_ns]
         self.bulk = BulkQueues(tables, failing.skipped)
@@ -145,34 +142,24 @@ class Dispatch:
         if replica < 0:
             return
         if sample.request.is_bulk:
-            if self.bulk.remove(sample):
-                self.touched.extend(self._spans[replica])
-            return
-        if not self.queues[replica].remove(sample):
-            return
-        self.waits_no_more((sample,))
-        self.touched.extend(self._spans[replica])
-        self.by_deadline.watch(replica, now_ns)
+            gone = self.bulk.remove(sample)
+        elif gone := self.queues[replica].remove(sample):
+            self.waits_no_more((sample,))
+            self.by_deadline.watch(replica, now_ns)
+        if gone:
+            self.touched.extend(self._spans[replica])
 
     def clear(self, replica: int, now_ns: int) -> list[Sample]:
         """Remove all samples from the queues of a replica; those that alike ones will take stay."""
-        if self._refining is not None:
-            return self._clear_alike(self._refining, replica, now_ns)
-        queued = self.queues[replica].clear() + self.bulk.clear(replica)
-        self.by_deadline.watch(replica, now_ns)
+        refining, first, bulk = self._refining, replica, self.bulk.clear(replica)
+        if refining is not None:
+            first = refining.queue_of[replica]
+            if not all(self._barred[other] for other in refining.alike[first]):
+                return bulk
+        queued = self.queues[first].clear() + bulk
+        self.by_deadline.watch(first, now_ns)
         self.waits_no_more(queued)
-        for sample in queued:
-            sample.queue_ns += now_ns - sample.entered_ns
-        return queued
-
-    def _clear_alike(self, refining: Refining, replica: int, now_ns: int) -> list[Sample]:
-        leader = refining.queue_of[replica]
-        if not all(self._barred[other] for other in refining.alike[leader]):
-            return self.bulk.clear(replica)
-        queued = self.queues[leader].clear() + self.bulk.clear(replica)
-        self.by_deadline.watch(leader, now_ns)
-        self.waits_no_more(queued)
-        queued += refining.clear(leader)
+        queued += [] if refining is None else refining.clear(first)
         for sample in queued:
             sample.queue_ns += now_ns - sample.entered_ns
         return queued
@@ -358,10 +345,9 @@ class Dispatch:
 
     def lengths(self) -> list[int]:
         """Samples that wait for each replica, at the first of those alike where they share a queue."""
-        lengths = [len(queue) for queue in self.queues]
-        if self._refining is not None:
-            lengths = [length + len(gains) for length, gains in zip(lengths, self._refining.queues, strict=True)]
-        return lengths
+        if self._refining is None:
+            return [len(queue) for queue in self.queues]
+        return [len(queue) + len(gains) for queue, gains in zip(self.queues, self._refining.queues, strict=True)]
 
     def _start_bulk(self, device: int, now_ns: int) -> None:
         """Start a batch of bulk work on a device on which nothing else starts."""
@@ -387,13 +373,9 @@ class Dispatch:
 
     def run_if_idle(self, replica: int, sample: Sample, reason: int, now_ns: int) -> bool:
         """Run a sample outside meter and queues, if the replica's devices have nothing to do."""
-        others = [other for device in self._spans[replica] for other in self.devices.on_device[device]]
-        if self._refining is not None:
-            leaders = [self._refining.queue_of[other] for other in others]
-            if any(len(self._refining.queues[leader]) for leader in leaders):
-                return False
-            others = leaders
-        if self._barred[replica] or self.devices.any_busy(replica) or any(len(self.queues[r]) for r in others):
+        first, lengths = range(len(self.queues)) if self._refining is None else self._refining.queue_of, self.lengths()
+        others = (other for device in self._spans[replica] for other in self.devices.on_device[device])
+        if self._barred[replica] or self.devices.any_busy(replica) or any(lengths[first[other]] for other in others):
             return False
         self._run(replica, [sample], reason, now_ns)
         return True
