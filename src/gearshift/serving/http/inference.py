@@ -182,7 +182,7 @@ class ModelHandlers:
         if not _has_outputs(exchange, answer):
             return None
         if large_json.is_large(request, answer):
-            return self._respond_in_steps(exchange, request, answer)
+            return self._respond_in_steps(exchange, request, [answer])
         body, header_bytes = v2_json.encode_answer(self._name, request, answer)
         return self._respond(exchange, [body], len(body), header_bytes)
 
@@ -193,10 +193,9 @@ class ModelHandlers:
         exchange.respond(200, body, extra=[(OUTCOME, answer.outcome.encode()), (GEAR, b"%d" % answer.gear)])
         return None
 
-    async def _respond_in_steps(self, exchange: HttpExchange, request: InferRequest, answer: Answer) -> None:
-        kept = [answer]
+    async def _respond_in_steps(self, exchange: HttpExchange, request: InferRequest, kept: list[Answer]) -> None:
+        """`kept` alone has the answer, and lets go of it where the client leaves."""
         exchange.on_gone = kept.clear  # as while a body waits
-        del answer
         async with self._arriving.large:
             if exchange.gone:
                 return
