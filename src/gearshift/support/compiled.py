@@ -6,7 +6,6 @@ import functools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -57,18 +56,18 @@ class _Large:
     def __call__(self, *arguments: Any) -> Any:
         kinds = tuple(map(numba.typeof, arguments))
         if kinds not in self._ready:
-            with _alone(folder_of(self.made)):
+            with _alone(self.made):
                 self.made.compile(kinds)
             self._ready.add(kinds)
         return self.made(*arguments)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from compiling what is kept in `folder`."""
+def _alone(made: Any) -> Iterator[None]:
+    """Keep other processes from compiling this function."""
     try:
-        file = (folder / "lock").open("wb")
-    except OSError:  # nothing is kept
+        file = (folder_of(made) / "lock").open("wb")
+    except (OSError, RuntimeError):  # nothing is kept, or there is no home folder
         yield
         return
     with file:

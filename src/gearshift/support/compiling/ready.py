@@ -6,6 +6,7 @@ It is a hint: where it says yes wrongly, the first call compiles.
 import hashlib
 import importlib.metadata
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -17,18 +18,20 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 def is_ready(kernel: Kernel) -> bool:
-    return _mark(kernel).exists()
+    """Yes, too, where nothing can be kept: what another process compiled would be of no use."""
+    try:
+        return _mark(kernel).exists()
+    except (OSError, RuntimeError):  # no home folder, or one that cannot be read
+        return True
 
 
 def note_ready(kernel: Kernel) -> None:
-    mark = _mark(kernel)
-    try:
+    with suppress(OSError, RuntimeError):  # no home folder, or one that cannot be written
+        mark = _mark(kernel)
         mark.parent.mkdir(parents=True, exist_ok=True)
         for old in mark.parent.glob(f"{kernel}-*"):
             old.unlink(missing_ok=True)
         mark.touch()
-    except OSError:  # no home folder, or one that cannot be written
-        return
 
 
 def _mark(kernel: Kernel) -> Path:

@@ -37,3 +37,12 @@ def test_nothing_is_noted_where_no_folder_can_be_made(kept: Path) -> None:
     kept.write_text("")
     note_ready("gears")
     assert not is_ready("gears")
+
+
+def test_without_a_home_nothing_is_noted_and_nothing_is_to_be_compiled_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(name: str) -> str:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr("platformdirs.user_cache_dir", nowhere)
+    note_ready("gears")
+    assert is_ready("gears")
