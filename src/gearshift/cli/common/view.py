@@ -17,7 +17,7 @@ class Planned(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What a comparison was made of."""
+    """The inputs of a comparison."""
 
     paths: Sequence[Path]
     profile: Any

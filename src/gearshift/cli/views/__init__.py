@@ -1,1 +1,1 @@
-"""What people see of a verb's result in a terminal, by kind of engine."""
+"""Terminal output of the verbs, by kind of engine."""

@@ -30,7 +30,7 @@ from gearshift.verbs.kinds.kind import Inputs
 
 
 class OfRange(Protocol):
-    """What both explanations have of a load range."""
+    """A load range, as both kinds of explanation have it."""
 
     @property
     def gear(self) -> int: ...
@@ -222,7 +222,7 @@ def _say_of_gears(
     sentence_of: Callable[[R], str],
     replayed: ServingResult,
 ) -> None:
-    """A sentence for each run of ranges of which the same is said; where time decides, its share alone."""
+    """Say one sentence for neighbouring ranges with the same explanation; where time decides, only its share."""
     if replayed.share_by_time is not UNSET:
         share = percent(replayed.share_by_time)
         output.say(f"{share} of requests were answered with the first model because time ran out")
